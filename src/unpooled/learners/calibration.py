@@ -60,24 +60,24 @@ def with_floor(log_p: np.ndarray, floor: float) -> np.ndarray:
 
 
 def losses(log_bases: np.ndarray, y: np.ndarray, w: np.ndarray) -> CalibrationLosses:
-    """A client's losses from held-out log-probabilities (models, n, c), label codes (n,) and row weights (n,)."""
-    return CalibrationLosses(np.asarray(w.sum()), np.stack([_losses(log_p, y, w) for log_p in log_bases]))
+    """A client's losses from held-out log-probabilities (models, ..., n, c), label codes (..., n) and row weights (..., n)."""
+    return CalibrationLosses(np.asarray(w.sum(-1)), np.stack([_losses(log_p, y, w) for log_p in log_bases], -3))
 
 
-def _losses(log_p: np.ndarray, y: np.ndarray, w: np.ndarray) -> np.ndarray:  # (temperatures, floors)
+def _losses(log_p: np.ndarray, y: np.ndarray, w: np.ndarray) -> np.ndarray:  # (..., temperatures, floors)
     """The losses of one model."""
     classes = log_p.shape[-1]
-    others = y[:, None] != np.arange(classes)
-    behind = log_p - np.take_along_axis(log_p, y[:, None], 1)  # scores minus that of the label
-    behind = behind[others].astype(np.float32).reshape(len(y), classes - 1)
-    weights = w.astype(np.float32)
-    return np.stack([_losses_at(behind / np.float32(one), weights, classes) for one in TEMPERATURES])
+    others = y[..., None] != np.arange(classes)
+    behind = log_p - np.take_along_axis(log_p, y[..., None], -1)  # scores minus that of the label
+    behind = behind[others].astype(np.float32).reshape(*y.shape, classes - 1)
+    weights = w.astype(np.float32)[..., None, :]
+    return np.stack([_losses_at(behind / np.float32(one), weights, classes) for one in TEMPERATURES], -2)
 
 
-def _losses_at(behind: np.ndarray, w: np.ndarray, classes: int) -> np.ndarray:  # (floors,)
-    """The losses at one temperature, of scores minus that of the label (n, c - 1)."""
+def _losses_at(behind: np.ndarray, w: np.ndarray, classes: int) -> np.ndarray:  # (..., floors)
+    """The losses at one temperature, of scores minus that of the label (..., n, c - 1)."""
     p = 1 / (1 + np.exp(np.minimum(behind, MOST_BEHIND)).sum(-1))  # of the label
-    mended = p * _column(1 - FLOORS) + _column(FLOORS / classes)  # (floors, n)
+    mended = p[..., None, :] * _column(1 - FLOORS) + _column(FLOORS / classes)  # (..., floors, n)
     return -(np.log(np.maximum(mended, 1e-13)) * w).sum(-1, dtype=np.float64)
 
 

@@ -72,13 +72,16 @@ class Axes(NamedTuple):
     centre: np.ndarray  # (..., r)
     axes: np.ndarray  # (..., r, a)
 
-    def columns(self, raw: np.ndarray) -> np.ndarray:  # (..., n, a + 1)
+    def columns(self, raw: np.ndarray, dtype: type = np.float64) -> np.ndarray:  # (..., n, a + 1)
         """Features (..., n, r) along the axes, and a column of ones."""
-        centred = raw - self.centre[..., None, :]
-        one_each = self.axes.shape[-1] == self.axes.shape[-2]  # principal axes are fewer than features
-        scale = np.diagonal(self.axes, axis1=-2, axis2=-1)
-        along = centred * scale[..., None, :] if one_each else centred @ self.axes
-        return np.concatenate([along, np.ones_like(along[..., :1])], -1)
+        found: np.ndarray = np.ones((*raw.shape[:-1], self.axes.shape[-1] + 1), dtype)
+        centred = (raw - self.centre[..., None, :]).astype(dtype, copy=False)
+        if self.axes.shape[-1] == self.axes.shape[-2]:  # one axis per feature; principal axes are fewer
+            scale = np.diagonal(self.axes, axis1=-2, axis2=-1).astype(dtype)
+            np.multiply(centred, scale[..., None, :], out=found[..., :-1])
+        else:
+            found[..., :-1] = centred @ self.axes.astype(dtype)
+        return found
 
 
 def count_axes(rows: int, features: int) -> int:

@@ -33,6 +33,7 @@ class Paths(NamedTuple):
     w: np.ndarray  # (clients, n) row weights, 0 is padding
     offsets: np.ndarray  # (clients, paths, n, c)
     ridge: np.ndarray  # (stages, paths, r + 1) penalties in the order in which they are fitted
+    part: int = 1  # second derivatives are those of every so manieth row
 
 
 class Fitted(NamedTuple):
@@ -49,6 +50,15 @@ class Rows(NamedTuple):
     w: np.ndarray  # (clients, n)
     hit: np.ndarray  # (clients, c, n) 1 where a row has the class
     two: bool
+    part: int
+
+    def some(self) -> Rows:
+        """Every so manieth row, with as much weight as all of them."""
+        if self.part == 1:
+            return self
+        w = self.w[:, :: self.part]
+        w = w * (self.w.sum(1, keepdims=True) / w.sum(1, keepdims=True))
+        return Rows(self.columns[:, :: self.part], w, self.hit[..., :: self.part], self.two, 1)
 
     def proba(self, scores: np.ndarray) -> np.ndarray:
         """Probabilities (clients, paths, c, n) of scores."""
@@ -99,13 +109,13 @@ def fit(problem: Paths, dtype: type = np.float32, steps: int | None = None) -> F
     stage = _next(constant, Stage(first, moved, _root(constant, moved, intercepts)), intercepts, INTERCEPT_STEPS)
     slopes: np.ndarray = np.zeros((*scores.shape[:3], ridge.shape[-1] - 1), dtype)
     single = _only_rows(rows)
-    maps, left_out = [np.concatenate([slopes, stage.at], -1)], [_without_each(constant, stage, scores, single)]
+    maps, losses = [np.concatenate([slopes, stage.at], -1)], [_left_out(constant, stage, scores, single)]
     stage = Stage(maps[0], stage.scores, _rough_root(rows, stage.scores, ridge[1]))
     for penalties in ridge[1:]:
         stage = _next(rows, stage, penalties, steps or (STEPS if two else SEVERAL_STEPS))
         maps.append(stage.at)
-        left_out.append(_without_each(rows, stage, scores, single))
-    return Fitted(_of_all_classes(np.stack(maps, 1), two), np.stack([rows.losses(one) for one in left_out], 1))
+        losses.append(_left_out(rows, stage, scores, single))
+    return Fitted(_of_all_classes(np.stack(maps, 1), two), np.stack(losses, 1))
 
 
 def _as_steps_take_them(problem: Paths, two: bool, dtype: type) -> tuple[Rows, np.ndarray]:
@@ -116,7 +126,7 @@ def _as_steps_take_them(problem: Paths, two: bool, dtype: type) -> tuple[Rows, n
         scores, classes = scores[:, :, 1:] - scores[:, :, :1], classes[1:]
     hit = (problem.y[:, None] == classes).astype(dtype)
     columns, w = problem.columns.astype(dtype, copy=False), problem.w.astype(dtype)
-    return Rows(columns, w, hit, two), np.ascontiguousarray(scores, dtype)
+    return Rows(columns, w, hit, two, problem.part), np.ascontiguousarray(scores, dtype)
 
 
 def _of_all_classes(maps: np.ndarray, two: bool) -> np.ndarray:  # (..., r, c)
@@ -170,6 +180,7 @@ def _total(a: np.ndarray) -> np.ndarray:  # (clients, paths, 1, 1)
 
 def _root(rows: Rows, scores: np.ndarray, ridge: np.ndarray) -> np.ndarray:  # (clients, paths, c, r, r)
     """The inverse of the Cholesky factor of the penalised second derivatives within each class."""
+    rows, scores = rows.some(), scores[..., :: rows.part]
     wide = rows.columns.shape[-1]
     weights = np.sqrt(curvature(rows.proba(scores), rows.two) * rows.w[:, None, None])
     second = np.empty((*scores.shape[:3], wide, wide), scores.dtype)
@@ -208,6 +219,21 @@ def _rough_root(rows: Rows, scores: np.ndarray, ridge: np.ndarray) -> np.ndarray
     return np.eye(second.shape[-1], dtype=second.dtype) / np.sqrt(second)[..., None]
 
 
+def _left_out(rows: Rows, stage: Stage, offsets: np.ndarray, single: np.ndarray) -> np.ndarray:  # (clients, paths, n)
+    """-log P(label) of each row under the corrections of all other rows.
+
+    If second derivatives are those of a part of the rows, all losses are raised by as much as those of this part in the mean.
+    """
+    if rows.part == 1:
+        return rows.losses(_without_each(rows, stage, offsets, single))
+    some = rows.some()
+    own, fitted = rows.w[:, None, :: rows.part], rows.losses(stage.scores)
+    few = stage._replace(scores=stage.scores[..., :: rows.part])
+    without = some._replace(w=rows.w[:, :: rows.part])
+    more = some.losses(_without_each(without, few, offsets, single[:0])) - fitted[..., :: rows.part]
+    return fitted + (own * more).sum(-1, keepdims=True) / own.sum(-1, keepdims=True)
+
+
 def _without_each(rows: Rows, stage: Stage, offsets: np.ndarray, single: np.ndarray) -> np.ndarray:
     """Scores (clients, paths, c, n) of each row under the corrections of all other rows: one Newton step within each class.
 
@@ -222,7 +248,7 @@ def _without_each(rows: Rows, stage: Stage, offsets: np.ndarray, single: np.ndar
     own_share = np.minimum(curvature(p, rows.two) * leverage, MOST)
     left_out = stage.scores - leverage * (rows.hit[:, None] - p) / (1 - own_share)
     for who, row in single:
-        _as_unseen(left_out[who], Rows(*(a[who] for a in rows[:3]), rows.two), stage.scores[who], offsets[who], row)
+        _as_unseen(left_out[who], Rows(*(a[who] for a in rows[:3]), rows.two, 1), stage.scores[who], offsets[who], row)
     return left_out
 
 

@@ -34,6 +34,7 @@ __all__ = ["KEYS", "Shared", "average_log_proba", "calibration_losses", "keep", 
 
 MIN_ROWS = 10  # with fewer the client keeps the shared model
 TOGETHER = 50_000  # numbers in the rows of clients whose candidates are fitted at once
+ROWS_PER_PARAMETER = 50  # beyond which second derivatives are taken from a part of the rows
 NEGLIGIBLE = 0.01  # weight of a candidate, relative to the best one, below which it is dropped
 MIN_LOG = -30.0  # lower bound of log-probabilities
 STATE = ("mix", "which", "maps", "centre", "axes", "nets", "losses", "rows", "shift")
@@ -49,11 +50,12 @@ def calibration_losses(down: Shared, client: Client, *, trainer: dict, own: dict
     learner, first = Trainer(**trainer), -1 - len(down.single)  # the client's version and the single learner come last
     members = apart(client)
     bases = client.memo["log_bases"] = bases_of(learner, down, client, members, own)
-    each = [
-        calibration.losses(log_bases[first:], codes_of(member, learner.labels), _judging(learner, member))
-        for member, log_bases in zip(members, bases)
-    ]
-    return tree.map(lambda *parts: np.stack(parts), *each) if client.stacked else each[0]
+    labels, weights = [codes_of(one, learner.labels) for one in members], [_judging(learner, one) for one in members]
+    if not client.stacked:
+        return calibration.losses(bases[0][first:], labels[0], weights[0])
+    n = client.w.shape[-1]
+    log_bases = np.stack([padded(one[first:], 1, n) for one in bases], 1)  # (models, clients, n, c)
+    return calibration.losses(log_bases, *(np.stack([padded(a, 0, n) for a in one]) for one in (labels, weights)))
 
 
 @message("learners.CandidateShares")
@@ -197,15 +199,21 @@ def judge(seen: list[Evidence]) -> Judged:
     """
     first = seen[0]
     plan = candidates(first.bases, len(first.offsets) - 1 - first.bases, first.alone)
-    axes = {i: count_axes(*one.raw.shape) for i, one in enumerate(seen) if len(one.w) >= MIN_ROWS or not one.bases}
+    sizes = {i: _sizes(one) for i, one in enumerate(seen) if len(one.w) >= MIN_ROWS or not one.bases}
     groups: list[list[int]] = []
-    for i in sorted(axes, key=lambda i: (axes[i], len(seen[i].w))):
-        cells = len(seen[i].w) * (axes[i] + first.offsets[:, 0].size)
-        if groups and axes[groups[-1][0]] == axes[i] and (len(groups[-1]) + 1) * cells <= TOGETHER:
+    for i in sorted(sizes, key=lambda i: (sizes[i], len(seen[i].w))):
+        cells = len(seen[i].w) * (sizes[i][0] + first.offsets[:, 0].size)
+        if groups and sizes[groups[-1][0]] == sizes[i] and (len(groups[-1]) + 1) * cells <= TOGETHER:
             groups[-1].append(i)
         else:
             groups.append([i])
-    return Judged(plan, [(who, _judged(plan, together([seen[i] for i in who]), axes[who[0]])) for who in groups])
+    return Judged(plan, [(who, _judged(plan, together([seen[i] for i in who]), *sizes[who[0]])) for who in groups])
+
+
+def _sizes(seen: Evidence) -> tuple[int, int]:
+    """(number of axes of a client, which part of its rows second derivatives are taken from)."""
+    rows, axes = len(seen.w), count_axes(*seen.raw.shape)
+    return axes, max(1, rows // (ROWS_PER_PARAMETER * (axes + 1) * (seen.offsets.shape[-1] - 1)))
 
 
 def together(seen: list[Evidence]) -> Evidence:
@@ -225,10 +233,10 @@ def padded(a: np.ndarray, axis: int, n: int) -> np.ndarray:
     return np.concatenate([a, zeros], axis) if short else a
 
 
-def _judged(plan: Candidates, seen: Evidence, axes: int) -> Group:
+def _judged(plan: Candidates, seen: Evidence, axes: int, part: int) -> Group:
     """The candidates of several clients and their losses."""
     space = axes_of(seen.raw, seen.w, seen.spread, axes)
-    fitted = corrected(seen, space)
+    fitted = corrected(seen, space, part)
     losses = losses_of(plan, seen, fitted)
     total = (seen.w[:, None] @ losses)[:, 0]
     return Group(seen, space, fitted, losses, stacking.shares(plan.prior, losses, seen.w), total)
@@ -291,14 +299,14 @@ def _kept(plan: Candidates, kept: np.ndarray, mix: np.ndarray, maps: np.ndarray)
     return {"mix": mix[kept] / mix[kept].sum(), "which": plan.offset[kept], "maps": own.astype(np.float64)}
 
 
-def corrected(seen: Evidence, space: Axes) -> Fitted:
+def corrected(seen: Evidence, space: Axes, part: int) -> Fitted:
     """Corrections of each base, and of nothing: models of the client alone."""
     starts = [*range(seen.bases), -1]
     ridge = penalties(seen.bases, space.axes.shape[-1])
-    columns = space.columns(seen.raw).astype(np.float32)
+    columns = space.columns(seen.raw, np.float32)
     if not seen.w.all():
         columns *= (seen.w > 0)[..., None]
-    return corrections.fit(Paths(columns, seen.y, seen.w, seen.offsets[:, starts], ridge))
+    return corrections.fit(Paths(columns, seen.y, seen.w, seen.offsets[:, starts], ridge, part))
 
 
 def losses_of(plan: Candidates, seen: Evidence, fitted: Fitted) -> np.ndarray:  # (clients, n, j)
