@@ -62,7 +62,7 @@ def test_losses_add_over_clients_and_are_the_log_loss():
     w = np.ones(200)
     whole = calibration.losses(log_p[None], y, w)
     parts = [calibration.losses(log_p[None, i::2], y[i::2], w[i::2]) for i in (0, 1)]
-    np.testing.assert_allclose(parts[0].loss + parts[1].loss, whole.loss, rtol=1e-12)
+    np.testing.assert_allclose(parts[0].loss + parts[1].loss, whole.loss, rtol=1e-6)
     one = np.flatnonzero(calibration.TEMPERATURES == 1.0)[0]
     assert whole.loss[0, one, 0] == pytest.approx(200 * log_loss(y, np.exp(log_p)), rel=1e-6)  # logs have 32 bits
 

@@ -191,19 +191,19 @@ def test_more_columns_than_a_client_can_tell_apart_become_principal_axes():
 
 def test_weights_settle_on_the_better_candidate_with_rows_and_stay_at_the_prior_without():
     prior = np.array([0.8, 0.2])
-    losses = np.column_stack([np.full(200, 0.9), np.full(200, 0.5)])
+    losses = np.stack([np.full(200, 0.9), np.full(200, 0.5)])
     assert stacking.averaged(prior, losses, np.ones(200))[1] > 0.95
-    np.testing.assert_allclose(stacking.averaged(prior, losses[:0], np.ones(0)), prior)
+    np.testing.assert_allclose(stacking.averaged(prior, losses[:, :0], np.ones(0)), prior)
 
 
 def test_the_loss_of_the_average_is_that_of_weights_found_without_the_row(monkeypatch):
     monkeypatch.setattr(stacking, "STEPS", 400)
     rng = np.random.default_rng(0)
-    losses, prior, w = rng.exponential(size=(40, 3)), np.full(3, 1 / 3), np.ones(40)
+    losses, prior, w = rng.exponential(size=(3, 40)), np.full(3, 1 / 3), np.ones(40)
     mix = stacking.stacked(prior, losses, w)
-    without = [stacking.stacked(prior, np.delete(losses, i, 0), w[1:]) for i in range(40)]
-    true = -np.mean([np.log(np.exp(-losses[i]) @ m) for i, m in enumerate(without)])
-    flattered = -np.log(np.exp(-losses) @ mix).mean()
+    without = [stacking.stacked(prior, np.delete(losses, i, 1), w[1:]) for i in range(40)]
+    true = -np.mean([np.log(m @ np.exp(-losses[:, i])) for i, m in enumerate(without)])
+    flattered = -np.log(mix @ np.exp(-losses)).mean()
     found = stacking.loss_of_average(prior, losses, w, mix)
     assert found - flattered == pytest.approx(true - flattered, rel=0.1)
 

@@ -70,15 +70,16 @@ def _losses(log_p: np.ndarray, y: np.ndarray, w: np.ndarray) -> np.ndarray:  # (
     others = y[..., None] != np.arange(classes)
     behind = log_p - np.take_along_axis(log_p, y[..., None], -1)  # scores minus that of the label
     behind = behind[others].astype(np.float32).reshape(*y.shape, classes - 1)
-    weights = w.astype(np.float32)[..., None, :]
+    weights = w.astype(np.float32)[..., None]
     return np.stack([_losses_at(behind / np.float32(one), weights, classes) for one in TEMPERATURES], -2)
 
 
 def _losses_at(behind: np.ndarray, w: np.ndarray, classes: int) -> np.ndarray:  # (..., floors)
     """The losses at one temperature, of scores minus that of the label (..., n, c - 1)."""
-    p = 1 / (1 + np.exp(np.minimum(behind, MOST_BEHIND)).sum(-1))  # of the label
+    others = np.exp(np.minimum(behind, MOST_BEHIND))
+    p = np.maximum(1 / (1 + (others[..., 0] if classes == 2 else others.sum(-1))), 1e-13)  # of the label
     mended = p[..., None, :] * _column(1 - FLOORS) + _column(FLOORS / classes)  # (..., floors, n)
-    return -(np.log(np.maximum(mended, 1e-13)) * w).sum(-1, dtype=np.float64)
+    return np.asarray(-(np.log(mended, out=mended) @ w)[..., 0], dtype=np.float64)
 
 
 def _column(a: np.ndarray) -> np.ndarray:

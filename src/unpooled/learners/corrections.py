@@ -76,7 +76,9 @@ class Rows(NamedTuple):
 
     def bend(self, p: np.ndarray, change: np.ndarray) -> np.ndarray:  # (clients, paths)
         """Minus the second derivative of the log-likelihood along a change of the scores."""
-        mean = (p * change).sum(2, keepdims=True)  # of two classes, the change of the first one is 0
+        if self.two:
+            return np.asarray(((p - p * p) * change * change)[:, :, 0] @ self.w[:, :, None])[..., 0]
+        mean = (p * change).sum(2, keepdims=True)
         second = p * change * (change - mean)
         return np.asarray((second.sum(2) @ self.w[:, :, None])[..., 0])
 

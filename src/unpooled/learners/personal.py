@@ -161,7 +161,7 @@ class Group(NamedTuple):
     seen: Evidence  # on a leading axis
     space: Axes
     fitted: Fitted
-    losses: np.ndarray  # (clients, n, j)
+    losses: np.ndarray  # (clients, j, n)
     shares: np.ndarray  # (clients, j) of the rows that they explain
     total: np.ndarray  # (clients, j) sums of their losses
 
@@ -238,7 +238,7 @@ def _judged(plan: Candidates, seen: Evidence, axes: int, part: int) -> Group:
     space = axes_of(seen.raw, seen.w, seen.spread, axes)
     fitted = corrected(seen, space, part)
     losses = losses_of(plan, seen, fitted)
-    total = (seen.w[:, None] @ losses)[:, 0]
+    total = stacking.over_rows(losses, seen.w)
     return Group(seen, space, fitted, losses, stacking.shares(plan.prior, losses, seen.w), total)
 
 
@@ -309,15 +309,17 @@ def corrected(seen: Evidence, space: Axes, part: int) -> Fitted:
     return corrections.fit(Paths(columns, seen.y, seen.w, seen.offsets[:, starts], ridge, part))
 
 
-def losses_of(plan: Candidates, seen: Evidence, fitted: Fitted) -> np.ndarray:  # (clients, n, j)
+def losses_of(plan: Candidates, seen: Evidence, fitted: Fitted) -> np.ndarray:  # (clients, j, n)
     """-log P(y | x) of every row under every candidate as it is without the row; all 0 with too few rows to judge by."""
     fits = plan.path >= 0
-    losses = np.empty((*seen.w.shape, len(fits)))
-    losses[..., fits] = np.moveaxis(fitted.losses[:, plan.stage[fits], plan.path[fits]], 1, -1)
-    plain = label_losses(seen.offsets[:, plan.offset[~fits]], seen.y[:, None])
-    losses[..., ~fits] = np.moveaxis(plain, 1, -1)
-    losses += seen.optimism[:, None, plan.offset]
-    return losses * ((seen.w > 0).sum(-1) >= MIN_ROWS)[:, None, None]
+    losses = np.empty((len(seen.w), len(fits), seen.w.shape[1]))
+    losses[:, fits] = fitted.losses[:, plan.stage[fits], plan.path[fits]]
+    losses[:, ~fits] = label_losses(seen.offsets[:, plan.offset[~fits]], seen.y[:, None])
+    if seen.optimism.any():
+        losses += seen.optimism[:, plan.offset, None]
+    few = (seen.w > 0).sum(-1) < MIN_ROWS
+    losses[few] = 0.0
+    return losses
 
 
 def reported_losses(
@@ -327,11 +329,12 @@ def reported_losses(
     alone, shared = plan.kind == "alone", (plan.kind == "plain") & (plan.offset == 0)
     rows, found = w.sum(-1), np.full((len(w), 3), np.nan)
     if alone.any():
-        own = losses[..., alone]
-        own_mix = stacking.likely(plan.prior[alone], own, w)
-        found[:, 0] = -(w * np.log(np.exp(-own) @ own_mix[..., None])[..., 0]).sum(-1) / rows
+        own = losses[:, alone]
+        likelihood, low = stacking.likelihoods(own)
+        average = stacking.of_average(stacking.likely(plan.prior[alone], own, w), likelihood)
+        found[:, 0] = (w * (low[:, 0] - np.log(average))).sum(-1) / rows
     if shared.any():
-        found[:, 1] = (w * losses[..., shared][..., 0]).sum(-1) / rows
+        found[:, 1] = (w * losses[:, shared][:, 0]).sum(-1) / rows
     found[:, 2] = stacking.loss_of_average(prior, losses, w, mix)
     return found
 

@@ -24,21 +24,25 @@ MOST = 0.9  # of a row's own share in the weights
 
 
 def averaged(prior: np.ndarray, losses: np.ndarray, w: np.ndarray) -> np.ndarray:  # (..., j)
-    """Weights of candidates from their losses (..., n, j)."""
+    """Weights of candidates from their losses (..., j, n)."""
     return LIKELY * likely(prior, losses, w) + (1 - LIKELY) * stacked(prior, losses, w)
 
 
 def likely(prior: np.ndarray, losses: np.ndarray, w: np.ndarray) -> np.ndarray:  # (..., j)
     """Prior x likelihood, tempered since a few rows that one candidate happens to expect would decide otherwise."""
     rows = w.sum(-1, keepdims=True)
-    return _normalised(np.log(prior) - TEMPERED * rows / (rows + FEW_ROWS) * _over_rows(w, losses))
+    return _normalised(np.log(prior) - TEMPERED * rows / (rows + FEW_ROWS) * over_rows(losses, w))
 
 
 def stacked(
     prior: np.ndarray, losses: np.ndarray, w: np.ndarray, pseudo: float = PSEUDO_ROWS
 ) -> np.ndarray:  # (..., j)
     """Weights by EM of the likelihood of the average, with `pseudo` rows that follow the prior."""
-    likelihood = np.exp(losses.min(-1, keepdims=True) - losses)
+    return _stacked(prior, likelihoods(losses)[0], w.astype(np.float32), pseudo)
+
+
+def _stacked(prior: np.ndarray, likelihood: np.ndarray, w: np.ndarray, pseudo: float) -> np.ndarray:  # (..., j)
+    """The same from relative likelihoods (..., j, n)."""
     rows, mix = w.sum(-1, keepdims=True) + pseudo, np.broadcast_to(prior, (*w.shape[:-1], prior.shape[-1]))
     for _ in range(STEPS):
         gain = (pseudo * prior / mix + _explained(mix, likelihood, w)) / rows  # 1 at the optimum
@@ -49,15 +53,30 @@ def stacked(
 
 def shares(prior: np.ndarray, losses: np.ndarray, w: np.ndarray) -> np.ndarray:  # (..., j)
     """The share of the rows that each candidate explains, by stacked weights."""
-    mix = stacked(prior, losses, w, JUDGING_ROWS)
-    likelihood = np.exp(losses.min(-1, keepdims=True) - losses)
-    return np.asarray(mix * _explained(mix, likelihood, w) / w.sum(-1, keepdims=True))
+    likelihood, weights = likelihoods(losses)[0], w.astype(np.float32)
+    mix = _stacked(prior, likelihood, weights, JUDGING_ROWS)
+    return np.asarray(mix * _explained(mix, likelihood, weights) / w.sum(-1, keepdims=True))
+
+
+def likelihoods(losses: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(likelihoods (..., j, n) relative to the largest one of each row, in 32 bits, the smallest losses (..., 1, n))."""
+    low = losses.min(-2, keepdims=True)
+    return np.exp((low - losses).astype(np.float32)), low
 
 
 def _explained(mix: np.ndarray, likelihood: np.ndarray, w: np.ndarray) -> np.ndarray:  # (..., j)
     """The sum over rows of the likelihood of each candidate by that of the average."""
-    average = (likelihood @ mix[..., None])[..., 0]
-    return _over_rows(w / average, likelihood)
+    return over_rows(likelihood, w / of_average(mix, likelihood))
+
+
+def of_average(mix: np.ndarray, likelihood: np.ndarray) -> np.ndarray:  # (..., n)
+    """The likelihood of the average of candidates, from their own (..., j, n)."""
+    return np.asarray((mix.astype(likelihood.dtype)[..., None, :] @ likelihood)[..., 0, :])
+
+
+def over_rows(a: np.ndarray, w: np.ndarray) -> np.ndarray:  # (..., j)
+    """The sum over rows of a (..., j, n) times w (..., n)."""
+    return np.asarray((a @ w[..., None])[..., 0])
 
 
 class Said(NamedTuple):
@@ -96,21 +115,16 @@ def hedged(mix: np.ndarray, constant: np.ndarray, w: np.ndarray) -> np.ndarray: 
 
 def loss_of_average(prior: np.ndarray, losses: np.ndarray, w: np.ndarray, mix: np.ndarray) -> np.ndarray:  # (...)
     """The mean loss of the average of candidates, each row by weights that the others would have given: one Newton step."""
-    likelihood = np.exp(-losses)
-    average = (likelihood @ mix[..., None]).clip(min=1e-300)
-    ratio = likelihood / average  # (..., n, j)
+    likelihood, low = likelihoods(losses)
+    average = of_average(mix, likelihood)
+    ratio = likelihood / average[..., None, :]  # (..., j, n)
     held = PSEUDO_ROWS * prior / np.maximum(mix, 1e-9) ** 2
-    second = np.swapaxes(ratio * w[..., None], -1, -2) @ ratio + held[..., None] * np.eye(prior.shape[-1])
-    solved = ratio @ np.linalg.inv(second)  # (..., n, j)
-    own = w * np.einsum("...nj,...nj->...n", ratio, solved)
-    change = (w * solved.sum(-1) - own) / (1 - np.minimum(own, MOST))
-    without = average[..., 0] * np.clip(1 + change, 1 - MOST, 1.0)
-    return np.asarray(-(w * np.log(without)).sum(-1) / w.sum(-1))
-
-
-def _over_rows(w: np.ndarray, a: np.ndarray) -> np.ndarray:  # (..., j)
-    """The sum over rows of w (..., n) times a (..., n, j)."""
-    return np.asarray((w[..., None, :] @ a)[..., 0, :])
+    second = (ratio * w[..., None, :]) @ np.swapaxes(ratio, -1, -2) + held[..., None] * np.eye(prior.shape[-1])
+    solved = np.linalg.inv(second).astype(np.float32) @ ratio  # (..., j, n)
+    own = w * (ratio * solved).sum(-2)
+    change = (w * solved.sum(-2) - own) / (1 - np.minimum(own, MOST))
+    without = np.log(average) - low[..., 0, :] + np.log(np.clip(1 + change, 1 - MOST, 1.0))
+    return np.asarray(-(w * without).sum(-1) / w.sum(-1))
 
 
 def _normalised(log_weights: np.ndarray) -> np.ndarray:  # (..., j)
