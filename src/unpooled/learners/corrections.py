@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg import get_lapack_funcs
+from scipy.linalg import lapack
 
 STEPS, SEVERAL_STEPS = 2, 5  # per penalty, of two classes and of more
 INTERCEPT_STEPS = 2  # for the intercepts alone
@@ -199,7 +199,8 @@ def inverse_roots(matrices: np.ndarray) -> np.ndarray:
     wide = matrices.shape[-1]
     if wide == 1:
         return 1 / np.sqrt(matrices)
-    factor, invert = get_lapack_funcs(("potrf", "trtri"), (matrices,))
+    single = matrices.dtype == np.float32
+    factor, invert = (lapack.spotrf, lapack.strtri) if single else (lapack.dpotrf, lapack.dtrtri)
     found = np.empty_like(matrices)
     for own, matrix in zip(found.reshape(-1, wide, wide), matrices.reshape(-1, wide, wide)):
         lower, failed = factor(matrix, lower=1, clean=1)

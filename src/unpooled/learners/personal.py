@@ -34,7 +34,7 @@ __all__ = ["KEYS", "Shared", "average_log_proba", "calibration_losses", "keep", 
 
 MIN_ROWS = 10  # with fewer the client keeps the shared model
 TOGETHER = 50_000  # numbers in the rows of clients whose candidates are fitted at once
-ROWS_PER_PARAMETER = 50  # beyond which second derivatives are taken from a part of the rows
+ROWS_PER_PARAMETER = 25  # beyond which second derivatives are taken from a part of the rows
 NEGLIGIBLE = 0.01  # weight of a candidate, relative to the best one, below which it is dropped
 MIN_LOG = -30.0  # lower bound of log-probabilities
 STATE = ("mix", "which", "maps", "centre", "axes", "nets", "losses", "rows", "shift")
