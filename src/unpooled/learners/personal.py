@@ -34,7 +34,7 @@ __all__ = ["KEYS", "Shared", "average_log_proba", "calibration_losses", "keep", 
 
 MIN_ROWS = 10  # with fewer the client keeps the shared model
 TOGETHER = 50_000  # numbers in the rows of clients whose candidates are fitted at once
-ROWS_PER_PARAMETER = 25  # beyond which second derivatives are taken from a part of the rows
+ENOUGH_ROWS, ROWS_PER_PARAMETER = 1000, 25  # beyond both, second derivatives are taken from a part of the rows
 NEGLIGIBLE = 0.01  # weight of a candidate, relative to the best one, below which it is dropped
 MIN_LOG = -30.0  # lower bound of log-probabilities
 STATE = ("mix", "which", "maps", "centre", "axes", "nets", "losses", "rows", "shift")
@@ -213,7 +213,8 @@ def judge(seen: list[Evidence]) -> Judged:
 def _sizes(seen: Evidence) -> tuple[int, int]:
     """(number of axes of a client, which part of its rows second derivatives are taken from)."""
     rows, axes = len(seen.w), count_axes(*seen.raw.shape)
-    return axes, max(1, rows // (ROWS_PER_PARAMETER * (axes + 1) * (seen.offsets.shape[-1] - 1)))
+    parameters = (axes + 1) * (seen.offsets.shape[-1] - 1)
+    return axes, max(1, rows // max(ENOUGH_ROWS, ROWS_PER_PARAMETER * parameters))
 
 
 def together(seen: list[Evidence]) -> Evidence:
