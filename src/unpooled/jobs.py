@@ -17,7 +17,7 @@ WORTH_MERGING = 4  # clients of a block, at least: for fewer the copy costs more
 STACK_CLIENTS = 256  # clients in one stack at most: bounds the answers in memory
 STACK_CELLS = 4_000_000  # default of stack_cells
 STACK_PADDING = 0.125  # default of stack_padding
-SMALL_STACK = 50_000  # numbers in a stack of small clients
+SMALL_STACK = 200_000  # numbers in a stack of small clients
 
 
 class Job(NamedTuple):

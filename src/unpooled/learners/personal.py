@@ -33,7 +33,7 @@ from unpooled.tree import message
 __all__ = ["KEYS", "Shared", "average_log_proba", "calibration_losses", "keep", "mixed", "personalise", "predict"]
 
 MIN_ROWS = 10  # with fewer the client keeps the shared model
-TOGETHER = 50_000  # numbers in the rows of clients whose candidates are fitted at once
+TOGETHER = 200_000  # numbers in the rows of clients whose candidates are fitted at once
 ENOUGH_ROWS, ROWS_PER_PARAMETER = 1000, 25  # beyond both, second derivatives are taken from a part of the rows
 NEGLIGIBLE = 0.01  # weight of a candidate, relative to the best one, below which it is dropped
 MIN_LOG = -30.0  # lower bound of log-probabilities
