@@ -60,7 +60,7 @@ def label_counts(down: None, client: Client, *, labels: list) -> LabelCounts:
 @client("learners.table_summary", GATHER, batched=False)
 def table_summary(down: None, client: Client) -> TableSummary:
     """Which classes the client has, its number of columns, and how many of its rows have missing values."""
-    text = json.dumps(_distinct(_labels_of(client)).tolist())
+    text = json.dumps(distinct(_labels_of(client)).tolist())
     labels = np.frombuffer(text.encode(), dtype=np.uint8)
     return TableSummary(labels, np.asarray(client.x.shape[-1]), _incomplete(client).astype(np.int64))
 
@@ -72,7 +72,7 @@ def _labels_of(client: Client) -> np.ndarray:
     return to_numpy(client.y)
 
 
-def _distinct(y: np.ndarray) -> np.ndarray:
+def distinct(y: np.ndarray) -> np.ndarray:
     """The labels in order, each once; small whole numbers are counted."""
     if y.dtype.kind in "iu" and y.size and 0 <= y.min() and y.max() < MOST_CODES:
         return np.flatnonzero(np.bincount(y))

@@ -16,7 +16,7 @@ from unpooled.arrays import Array, Float, to_numpy
 from unpooled.client import SUM, Client, client
 from unpooled.errors import BadData
 from unpooled.federation import Federation
-from unpooled.learners.labels import codes_of
+from unpooled.learners.labels import codes_of, distinct
 from unpooled.maths import logistic
 from unpooled.maths.gaussian import pack_triangle
 from unpooled.models.glm.questions import remembered
@@ -77,8 +77,8 @@ def code_counts(nothing: None, client: Client) -> CodeCounts:
 def counts(nothing: None, client: Client, *, classes: list) -> Counts:
     """How many complete rows each class has, and the sums of their columns."""
     x, y, w, missing = _complete(client, classes)
-    member = w[..., None] * (y[..., None] == np.arange(len(classes)))
-    return Counts(member.sum(-2), missing, np.einsum("...n,...np->...p", w, x))
+    members = np.stack([(w * (y == code)).sum(-1) for code in range(len(classes))], -1)
+    return Counts(members, missing, (w[..., None, :] @ x)[..., 0, :])
 
 
 @client("glm.class_curvature", SUM, adds=True)
@@ -145,7 +145,7 @@ def _in_process(clients: Sequence[Client]) -> list:
     for c in clients:
         if c.y is None:
             raise BadData(f"client {c.name!r} has no labels: requires y to be passed, but the target y is None")
-    labels = np.unique(np.concatenate([np.unique(to_numpy(c.y)) for c in clients])).tolist()
+    labels = np.unique(np.concatenate([distinct(to_numpy(c.y)) for c in clients])).tolist()
     broken = [label for label in labels if isinstance(label, float) and not label.is_integer()]
     if broken:
         raise BadData(
