@@ -255,7 +255,13 @@ REGISTRY: dict[str, Ask] = {}
 
 
 def client(
-    name: str, kind: str, *, batched: bool | str = True, adds: bool = False, exact: bool = False, in_process: bool = False
+    name: str,
+    kind: str,
+    *,
+    batched: bool | str = True,
+    adds: bool = False,
+    exact: bool = False,
+    in_process: bool = False,
 ) -> Callable[[Callable[..., Tree]], Ask]:
     """Register a question under a lasting name.
 

@@ -116,7 +116,9 @@ def slope(down: Linear, client: Client, *, trainer: dict) -> Slope:
 def block_slope(down: Linear, client: Client, *, trainer: dict) -> Blocks:
     """Log-likelihood of a linear learner, its gradient, and the block of each class of its second derivatives."""
     rows = rows_of(client, trainer)
-    return Blocks(*_of_each(lambda *own: sums_of(Rows(*own), down.theta[0], down.centre, logistic.second_within), *rows))
+    return Blocks(
+        *_of_each(lambda *own: sums_of(Rows(*own), down.theta[0], down.centre, logistic.second_within), *rows)
+    )
 
 
 @client("learners.part_curvature", SUM)
@@ -125,9 +127,7 @@ def part_curvature(down: Learners, client: Client, *, trainer: dict, weights: st
     share = shares_of(client.state, weights, ids, client.w.shape[:-1])  # (..., k)
 
     def of_one(x: np.ndarray, y: np.ndarray, w: np.ndarray, share: np.ndarray) -> list[np.ndarray]:
-        parts = [
-            sums_of(Rows(x, y, w * own), theta, down.centre, _second) for own, theta in zip(share, down.theta)
-        ]
+        parts = [sums_of(Rows(x, y, w * own), theta, down.centre, _second) for own, theta in zip(share, down.theta)]
         return [np.stack(part) for part in zip(*parts)]
 
     return PartCurvature(*_of_each(of_one, *rows_of(client, trainer), share))

@@ -74,7 +74,7 @@ def _labels_of(client: Client) -> np.ndarray:
 
 def distinct(y: np.ndarray) -> np.ndarray:
     """The labels in order, each once; small whole numbers are counted."""
-    if y.dtype.kind in "iu" and y.size and 0 <= y.min() and y.max() < MOST_CODES:
+    if y.dtype.kind in "iu" and y.size and y.min() >= 0 and y.max() < MOST_CODES:
         return np.flatnonzero(np.bincount(y))
     return np.unique(y)
 

@@ -87,9 +87,7 @@ class Said(NamedTuple):
     rows: np.ndarray  # (..., 1)
 
 
-def prior_of_others(
-    first: np.ndarray, fitted: np.ndarray, others: Said, rows: np.ndarray
-) -> np.ndarray:  # (..., j)
+def prior_of_others(first: np.ndarray, fitted: np.ndarray, others: Said, rows: np.ndarray) -> np.ndarray:  # (..., j)
     """The prior of a client of `rows` (..., 1) rows from what the other clients say; `fitted` (j,) are candidates fitted to the client's
     own rows.
 

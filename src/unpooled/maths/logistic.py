@@ -11,7 +11,10 @@ from collections.abc import Iterator
 import numpy as np
 
 CELLS, FEWEST = 20_000, 128  # numbers in a block, and its rows at least
-REPEATED = (0.1, 0.6)  # share of the last Newton step that the next one repeats: from where on it is made longer, and for what at most
+REPEATED = (
+    0.1,
+    0.6,
+)  # share of the last Newton step that the next one repeats: from where on it is made longer, and for what at most
 
 
 def blocks(x: np.ndarray, centre: np.ndarray, ones: str = "last") -> Iterator[tuple[slice, np.ndarray]]:

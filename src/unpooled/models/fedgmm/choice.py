@@ -38,7 +38,9 @@ class Fitted(NamedTuple):
     ratio: Float[Array, ""]  # parameters of the model's learners by those of a single one
     calibration: Float[Array, "two"]  # temperature and floor
     spread: Float[Array, "columns"]  # deviations of the columns over all clients, for linear learners, or none
-    said: Float[Array, "both listed"]  # shares and losses that all clients say of the candidates, see `personal.CandidateShares`
+    said: Float[
+        Array, "both listed"
+    ]  # shares and losses that all clients say of the candidates, see `personal.CandidateShares`
     said_rows: Float[Array, ""]  # rows of these clients, 0 if none was asked
 
 
@@ -53,9 +55,7 @@ def calibration_losses(down: Fitted, client: Client, *, trainer: dict, shape: st
 
 
 @client("fedgmm.judge_candidates", SUM, batched=False)
-def judge_candidates(
-    down: Fitted, client: Client, *, trainer: dict, shape: str, key: str
-) -> personal.CandidateShares:
+def judge_candidates(down: Fitted, client: Client, *, trainer: dict, shape: str, key: str) -> personal.CandidateShares:
     """How well each candidate explains the client's rows, for the prior of the others."""
     found = client.memo["judged"] = judged(down, client, trainer, shape, key)
     return tree.at(personal.said_by(found, 1), 0)
