@@ -161,9 +161,9 @@ class LearnerChoices(Adapting):
         return self.theta_[:0], np.zeros((0, 0, 0, 0))
 
     def _spread(self, fed: Federation, centre: np.ndarray) -> np.ndarray:  # (d,), or none
-        """Deviations of the columns over all clients about a centre, for linear learners: one SUM."""
-        if not len(centre):
-            return np.zeros(0)
+        """Deviations of the columns over all clients about a centre, for linear learners: one SUM, or 1 where numbers are scaled."""
+        if not len(centre) or find_layer(fed, "find_moments") is not None:
+            return np.ones_like(centre)
         about = curvatures.ColumnSums(np.zeros(()), centre)
         squares = to_numpy(fed.sum(curvatures.second_moments.using(whole=False), about).xx)
         return np.sqrt(squares[:-1] / squares[-1])

@@ -9,7 +9,7 @@ from scipy.stats import binom
 
 from unpooled.arrays import to_numpy
 from unpooled.errors import BadData, BadParameter
-from unpooled.federation import Federation
+from unpooled.federation import Federation, find_layer
 from unpooled.learners import Trainer, calibration, left_out, own_nets, personal
 from unpooled.learners.calibration import NONE
 from unpooled.learners.estimator import LearnerEstimator
@@ -141,7 +141,7 @@ class JointModelPredictions(LearnerEstimator):
         """Deviations of the columns over all clients, for linear learners: of the Gaussians, or by one SUM where they are of few axes."""
         if self.learner != "linear":
             return np.zeros(0)
-        if self.embedding_axes_.shape[1]:
+        if self.embedding_axes_.shape[1] or find_layer(fed, "find_moments") is not None:
             return self._spread(fed, self.embedding_mean_)
         covs = to_numpy(gaussian.full_covs(self._gaussians(), self.covariance_type))
         within = np.diagonal(covs, axis1=-2, axis2=-1)
