@@ -135,8 +135,8 @@ class LearnerChoices(Adapting):
             down = Shared(self.theta_, shares, optimism, inverse, centre, none, single, single_inverse, spread, *unsaid)
             self.one_theta_ = single
             if self.trainer_["hold_out"] or len(down.inverse):
-                found = calibration.best(fed.sum(personal.calibration_losses.using(**options), down))
-                self.calibration_, *self.one_calibration_ = found
+                calibrations = calibration.best(fed.sum(personal.calibration_losses.using(**options), down))
+                self.calibration_, *self.one_calibration_ = calibrations
             down = down._replace(calibration=np.array(self._calibrations))
             if len(down.inverse):
                 said = fed.sum(personal.judge_candidates.using(**options), down)

@@ -123,7 +123,7 @@ class Judged(NamedTuple):
     seen: Evidence
     plan: Candidates
     space: Axes
-    fitted: Fitted | None  # none with too few rows
+    fitted: Any  # `corrections.Fitted`, or none with too few rows
     losses: np.ndarray  # (n, j)
     shares: np.ndarray  # (j,) of the rows that they explain
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from unpooled.arrays import Array, Float, to_numpy
 from unpooled.client import SUM, TELL, Client, client
-from unpooled.learners import Trainer, calibration, left_out, own_nets, personal
+from unpooled.learners import Trainer, calibration, left_out, personal
 from unpooled.learners.calibration import CalibrationLosses, calibrated_bases
 from unpooled.learners.labels import codes
 from unpooled.learners.mixing import log_shares, responsibilities
@@ -37,7 +37,9 @@ class Fitted(NamedTuple):
     ratio: Float[Array, ""]  # parameters of the model's learners by those of a single one
     calibration: Float[Array, "models two"]  # temperature and floor, of the mixtures and of `single`
     spread: Float[Array, "columns"]  # deviations of the columns over all clients, for linear learners, or none
-    said: Float[Array, "both listed"]  # shares and losses that all clients say of the candidates, see `personal.CandidateShares`
+    said: Float[
+        Array, "both listed"
+    ]  # shares and losses that all clients say of the candidates, see `personal.CandidateShares`
     said_rows: Float[Array, ""]  # rows of these clients, 0 if none was asked
 
 
@@ -52,9 +54,7 @@ def calibration_losses(down: Fitted, client: Client, *, trainer: dict, shape: st
 
 
 @client("fedgmm.judge_candidates", SUM, batched=False)
-def judge_candidates(
-    down: Fitted, client: Client, *, trainer: dict, shape: str, key: str
-) -> personal.CandidateShares:
+def judge_candidates(down: Fitted, client: Client, *, trainer: dict, shape: str, key: str) -> personal.CandidateShares:
     """How well each candidate explains the client's rows, for the prior of the others."""
     return personal.said_of(client, judged(down, client, trainer, shape, key))
 

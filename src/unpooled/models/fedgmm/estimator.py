@@ -217,7 +217,7 @@ class FedGMM(MSteps):
         started = initialization.gaussians(fed, space, sizes, self.covariance_type, rng, self.init_params)
         mixtures = {str(k): params for k, params in zip(sizes, started)}
         cov = cov if self._takes_newton_steps(trainer) else np.zeros((0, 0))
-        designed = find_layer(fed, "find_moments") is not None  # numbers are scaled, and indicators are to stay as they are
+        designed = find_layer(fed, "find_moments") is not None  # numbers are scaled; indicators stay as they are
         return State(trainer, space, np.ones_like(frame.scale) if designed else frame.scale, cov, mixtures, (), 0)
 
     def step(self, fed: Federation, state: State) -> tuple[State, Info]:
