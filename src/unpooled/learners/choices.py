@@ -1,7 +1,8 @@
 """What follows a run of learners: the fitted attributes, networks of groups, and what each client keeps.
 
-One SUM of second derivatives where linear learners took steps of SGD, one SUM of losses for the calibration, and a TELL for the clients'
-choices; for networks a TELL and a SUM of label counts more, and the SUMs of `input_groups` and `group_models`.
+One SUM of second derivatives where linear learners took steps of SGD, for linear learners one of squares of the columns and one of how
+well candidates explain rows, one SUM of losses for the calibration, and a TELL for the clients' choices; for networks a TELL and a SUM
+of label counts more, and the SUMs of `input_groups` and `group_models`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """What each client keeps of a fitted classifier, chosen at the client by its own rows. One TELL: nothing comes back.
 
-Before it, one SUM of held-out log-losses calibrates the shared model (see `calibration`).
+Before it, one SUM of held-out log-losses calibrates the shared model (see `calibration`) and, for linear learners, one SUM says how well
+the candidates explain the rows of all clients: what the others say is a client's prior.
 
 Candidates are the shared model, the client's own mixture of shared models, linear corrections of both (from the intercepts alone to
 nearly a model of its own), logistic regressions of the client alone and, for networks, both with the client's label shares, fine-tuned

@@ -72,7 +72,7 @@ def prior_of_others(first: np.ndarray, fitted: np.ndarray, others: Said, rows: f
     log_weights = np.log(first) - TEMPERED * others.losses
     alike = np.exp(log_weights - log_weights.max())
     prior = 0.5 * mean + 0.5 * alike / alike.sum()
-    trusted = min(1.0, rows * clients / max(others.rows, 1e-9))
+    trusted = min(1.0, rows * clients / others.rows) if others.rows > 0 else 1.0
     untrusted = (1 - trusted) * (prior @ fitted)
     return np.asarray(np.where(fitted, trusted * prior, prior) + untrusted * first)
 
