@@ -288,7 +288,7 @@ class _Asked(NamedTuple):
         except Exception as error:
             return error
 
-    def checked(self, job: Job, state: dict | list[dict], sent: Tree) -> Iterator[Answer]:
+    def checked(self, job: Job, state: Any, sent: Tree) -> Iterator[Answer]:
         """The checked answers of a job."""
         clients = job.clients
         if not job.target.stacked:

@@ -172,6 +172,59 @@ def test_rows_are_left_out_as_if_the_fit_had_not_seen_them(classes, closeness):
     assert loss_left_out.mean() - loss_of_all.mean() == pytest.approx(optimism, rel=closeness)
 
 
+@pytest.mark.parametrize("counts", [(5, 100, 2, 2, 2, 2, 2), (130, 0, 0, 1, 0), (50, 1), (100, 20, 5, 1, 1, 3, 0)])
+def test_label_shares_are_found_however_unequal_they_are(counts):
+    y = np.repeat(np.arange(len(counts)), counts)
+    problem = corrections.Paths(
+        np.ones((len(y), 2)), y, np.ones(len(y)), np.zeros((1, len(y), len(counts))), np.full((2, 1, 2), 0.1)
+    )
+    found = corrections.log_softmax(corrections.fit(problem).maps[0, 0, -1])
+    shares = (np.array(counts) + 0.5) / (len(y) + 0.5 * len(counts))
+    assert -found @ np.array(counts) / len(y) < 1.02 * -np.log(shares) @ np.array(counts) / len(y)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_the_only_row_of_a_class_is_left_out_as_if_the_class_were_unknown(classes):
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(80, 2)), np.arange(80) % (classes - 1)
+    y[0] = classes - 1
+    ridge = candidates.penalties(0, 2)
+    problem = corrections.Paths(np.c_[x, np.ones(80)], y, np.ones(80), np.zeros((1, 80, classes)), ridge)
+    left_out = corrections.log_softmax(corrections.fit(problem).left_out[1:, 0, 0])[:, classes - 1]
+    others = corrections.Paths(problem.columns[1:], y[1:], np.ones(79), np.zeros((1, 79, classes)), ridge.astype(float))
+    refitted = corrections.fit(others, dtype=np.float64, steps=40).maps[1:, 0]
+    true = corrections.log_softmax(problem.columns[0] @ refitted)[:, classes - 1]
+    np.testing.assert_allclose(left_out, true, atol=0.8)
+    assert (left_out < -4).all()
+
+
+def test_a_column_that_hardly_varies_at_a_client_is_scaled_by_all_clients():
+    x = np.random.default_rng(0).normal(size=(50, 2)) * [1.0, 1e-3]
+    own, all_clients = candidates.axes_of(x, np.ones(50)), candidates.axes_of(x, np.ones(50), np.ones(2))
+    new = np.array([[0.0, 1.0]])  # a value that other clients have
+    assert abs(own.columns(new)[0, 1]) > 500
+    assert abs(all_clients.columns(new)[0, 1]) < 1.1
+
+
+def test_what_a_client_keeps_does_not_depend_on_units():
+    rng = np.random.default_rng(0)
+    data = {f"c{i}": site(rng, 60) for i in range(4)}
+    units = np.array([1e-2, 1.0, 50.0, 300.0])
+    spread = np.concatenate([x for x, _ in data.values()]).std(0)
+    models = [
+        FedAvg(random_state=0).fit({name: (x * scale, y) for name, (x, y) in data.items()})
+        for scale in (1 / spread, units / spread)
+    ]
+    new = site(np.random.default_rng(1), 200)[0] / spread
+    np.testing.assert_allclose(
+        models[0].predict_proba(new, client="c1"), models[1].predict_proba(new * units, client="c1"), atol=2e-4
+    )
+    again = LogisticRegression(tol=1e-12, max_iter=20_000).fit(
+        np.concatenate([x * units / spread for x, _ in data.values()]), np.concatenate([y for _, y in data.values()])
+    )
+    np.testing.assert_allclose(models[1].coef_, again.coef_, atol=1e-5)  # the shared model is scikit-learn's
+
+
 def test_a_correction_under_a_strong_penalty_is_the_offset():
     rng = np.random.default_rng(0)
     offsets = rng.normal(size=(1, 50, 3))
@@ -194,6 +247,21 @@ def test_weights_settle_on_the_better_candidate_with_rows_and_stay_at_the_prior_
     losses = np.stack([np.full(200, 0.9), np.full(200, 0.5)])
     assert stacking.averaged(prior, losses, np.ones(200))[1] > 0.95
     np.testing.assert_allclose(stacking.averaged(prior, losses[:, :0], np.ones(0)), prior)
+
+
+def test_the_others_say_which_candidate_is_better_where_one_client_cannot():
+    first, fitted = np.array([0.5, 0.3, 0.2]), np.array([False, True, True])
+    others = stacking.Said(np.array([5.0, 2.0, 1.0]), np.array([100.0, 130.0, 101.0]), 400.0)
+    prior = stacking.prior_of_others(first, fitted, others, 50.0)
+    assert prior.sum() == pytest.approx(1.0)
+    assert prior[0] > 0.6
+    assert prior[1] < 0.14
+    few = stacking.prior_of_others(first, fitted, others, 5.0)  # the others cannot know what it can fit itself
+    assert few.sum() == pytest.approx(1.0)
+    assert few[0] > prior[0]
+    assert few[2] / few[1] < prior[2] / prior[1]
+    nobody = stacking.Said(np.zeros(3), np.zeros(3), 0.0)
+    np.testing.assert_allclose(stacking.prior_of_others(first, fitted, nobody, 50.0), first)
 
 
 def test_the_loss_of_the_average_is_that_of_weights_found_without_the_row(monkeypatch):

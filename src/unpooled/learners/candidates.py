@@ -77,7 +77,7 @@ class Axes(NamedTuple):
         found: np.ndarray = np.ones((*raw.shape[:-1], self.axes.shape[-1] + 1), dtype)
         centred = (raw - self.centre[..., None, :]).astype(dtype, copy=False)
         if self.axes.shape[-1] == self.axes.shape[-2]:  # one axis per feature; principal axes are fewer
-            scale = np.diagonal(self.axes, axis1=-2, axis2=-1).astype(dtype)
+            scale: np.ndarray = np.diagonal(self.axes, axis1=-2, axis2=-1).astype(dtype)
             np.multiply(centred, scale[..., None, :], out=found[..., :-1])
         else:
             found[..., :-1] = centred @ self.axes.astype(dtype)

@@ -1,7 +1,8 @@
 """What follows a run of learners: the fitted attributes, networks of groups, and what each client keeps.
 
-One SUM of second derivatives where linear learners took steps of SGD, one SUM of losses for the calibration, and a TELL for the clients'
-choices; for networks a TELL and a SUM of label counts more, and the SUMs of `input_groups` and `group_models`.
+One SUM of second derivatives where linear learners took steps of SGD, for linear learners one of squares of the columns and one of how
+well candidates explain rows, one SUM of losses for the calibration, and a TELL for the clients' choices; for networks a TELL and a SUM
+of label counts more, and the SUMs of `input_groups` and `group_models`.
 """
 
 from __future__ import annotations
@@ -135,8 +136,8 @@ class LearnerChoices(Adapting):
             down = Shared(self.theta_, shares, optimism, inverse, centre, none, single, single_inverse, spread, *unsaid)
             self.one_theta_ = single
             if self.trainer_["hold_out"] or len(down.inverse):
-                found = calibration.best(fed.sum(personal.calibration_losses.using(**options), down))
-                self.calibration_, *self.one_calibration_ = found
+                calibrations = calibration.best(fed.sum(personal.calibration_losses.using(**options), down))
+                self.calibration_, *self.one_calibration_ = calibrations
             down = down._replace(calibration=np.array(self._calibrations))
             if len(down.inverse):
                 said = fed.sum(personal.judge_candidates.using(**options), down)
@@ -161,9 +162,9 @@ class LearnerChoices(Adapting):
         return self.theta_[:0], np.zeros((0, 0, 0, 0))
 
     def _spread(self, fed: Federation, centre: np.ndarray) -> np.ndarray:  # (d,), or none
-        """Deviations of the columns over all clients about a centre, for linear learners: one SUM."""
-        if not len(centre):
-            return np.zeros(0)
+        """Deviations of the columns over all clients about a centre, for linear learners: one SUM, or 1 where numbers are scaled."""
+        if not len(centre) or find_layer(fed, "find_moments") is not None:
+            return np.ones_like(centre)
         about = curvatures.ColumnSums(np.zeros(()), centre)
         squares = to_numpy(fed.sum(curvatures.second_moments.using(whole=False), about).xx)
         return np.sqrt(squares[:-1] / squares[-1])

@@ -98,7 +98,7 @@ def prior_of_others(first: np.ndarray, fitted: np.ndarray, others: Said, rows: n
     clients = others.shares.sum(-1, keepdims=True)
     mean = (others.shares + PRIOR_CLIENTS * first) / (clients + PRIOR_CLIENTS)
     prior = 0.5 * mean + 0.5 * _normalised(np.log(first) - TEMPERED * others.losses)
-    trusted = np.minimum(1.0, rows * clients / np.maximum(others.rows, 1e-9))
+    trusted = np.where(others.rows > 0, np.minimum(1.0, rows * clients / np.maximum(others.rows, 1e-9)), 1.0)
     untrusted = (1 - trusted) * (prior @ fitted)[..., None]
     return np.asarray(np.where(fitted, trusted * prior, prior) + untrusted * first)
 

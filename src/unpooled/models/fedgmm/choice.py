@@ -13,7 +13,7 @@ from unpooled import tree
 from unpooled.arrays import Array, Float, to_numpy
 from unpooled.client import SUM, TELL, Client, client
 from unpooled.learners import Trainer, calibration, left_out, personal
-from unpooled.learners.calibration import Calibration, CalibrationLosses, calibrated
+from unpooled.learners.calibration import CalibrationLosses, calibrated_bases
 from unpooled.learners.labels import codes
 from unpooled.learners.mixing import log_shares, responsibilities
 from unpooled.models.fedgmm.embedding import Embedding, embed
@@ -36,7 +36,7 @@ class Fitted(NamedTuple):
         Array, ""
     ]  # by how much the log-loss of a training row is smaller than of a new one, without `inverse`
     ratio: Float[Array, ""]  # parameters of the model's learners by those of a single one
-    calibration: Float[Array, "two"]  # temperature and floor
+    calibration: Float[Array, "models two"]  # temperature and floor, of the mixtures and of `single`
     spread: Float[Array, "columns"]  # deviations of the columns over all clients, for linear learners, or none
     said: Float[
         Array, "both listed"
@@ -46,12 +46,12 @@ class Fitted(NamedTuple):
 
 @client("fedgmm.calibration_losses", SUM, batched=False)
 def calibration_losses(down: Fitted, client: Client, *, trainer: dict, shape: str, key: str) -> CalibrationLosses:
-    """Held-out log-losses of the last of the client's `bases` over a grid of calibrations."""
+    """Log-losses of the client's mixture and of a single learner beside it over a grid of calibrations."""
     learner = Trainer(**trainer)
     log_bases, _, _ = bases(learner, down, client, shape, key)
     held = learner.held(client) if learner.hold_out else to_numpy(client.w)
     y = codes(client.y, learner.labels, client.w)
-    return calibration.losses(log_bases[-1:], y, held.astype(np.float64))
+    return calibration.losses(log_bases[-1 - len(down.single) :], y, held.astype(np.float64))
 
 
 @client("fedgmm.judge_candidates", SUM, batched=False)
@@ -72,7 +72,7 @@ def judged(down: Fitted, client: Client, trainer: dict, shape: str, key: str) ->
     """The candidates and their losses at the client's rows."""
     learner = Trainer(**trainer)
     log_bases, optimism, x = bases(learner, down, client, shape, key)
-    log_bases = calibrated_bases(log_bases, Calibration(*map(float, down.calibration)), len(down.single) > 0)
+    log_bases = calibrated_bases(log_bases, down.calibration)
     return personal.judge([personal.evidence(learner, client, log_bases, optimism, x, to_numpy(down.spread))])
 
 
@@ -101,13 +101,6 @@ def bases(
     if len(down.inverse):
         log_bases, optimism = _without_each_row(down, rows, x, log_bases, len(weights), own_parameters)
     return log_bases, optimism, x
-
-
-def calibrated_bases(log_bases: np.ndarray, how: Calibration, single: bool) -> np.ndarray:
-    """All bases calibrated or, if the last one is a `single` learner beside a mixture, that one: its losses decided."""
-    if not single:
-        return calibrated(log_bases, how)
-    return np.concatenate([log_bases[:-1], calibrated(log_bases[-1:], how)])
 
 
 def _without_each_row(

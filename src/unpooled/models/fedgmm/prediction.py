@@ -9,7 +9,7 @@ from scipy.stats import binom
 
 from unpooled.arrays import to_numpy
 from unpooled.errors import BadData, BadParameter
-from unpooled.federation import Federation
+from unpooled.federation import Federation, find_layer
 from unpooled.learners import Trainer, calibration, left_out, own_nets, personal
 from unpooled.learners.calibration import NONE
 from unpooled.learners.estimator import LearnerEstimator
@@ -20,7 +20,6 @@ from unpooled.maths import gaussian
 from unpooled.maths.mixture import Params, fit_weights
 from unpooled.models.fedgmm.choice import (
     Fitted,
-    calibrated_bases,
     calibration_losses,
     judge_candidates,
     mixture_log_proba,
@@ -97,10 +96,6 @@ class JointModelPredictions(LearnerEstimator):
             return bases
         return np.concatenate([bases, np.swapaxes(self.log_proba(self._columns(x), self.single_), 1, 2)])
 
-    def _calibrated(self, log_bases: np.ndarray) -> np.ndarray:
-        """The same after calibration."""
-        return calibrated_bases(log_bases, self.calibration_, len(self.single_) > 0)
-
     def choose_personal(self, fed: Federation, best: Any, single: Any) -> None:
         """Let each client choose what it keeps: one TELL. `single` is the candidate of a single learner, if there is one."""
         if self.personalize == "auto":
@@ -117,7 +112,7 @@ class JointModelPredictions(LearnerEstimator):
                 inverse,
                 self._optimism(fed),
                 np.asarray(ratio),
-                np.array(NONE),
+                np.array([NONE] * (1 + len(self.single_))),
                 self._column_spread(fed),
                 *personal.NOTHING_SAID,
             )
@@ -129,8 +124,9 @@ class JointModelPredictions(LearnerEstimator):
             options: dict[str, Any] = {"shape": self.covariance_type, "key": f"pi-{self.start_}"}
             options |= {"trainer": self.trainer_}
             if self.trainer_["hold_out"] or len(inverse):
-                self.calibration_ = calibration.best(fed.sum(calibration_losses.using(**options), down))[0]
-            down = down._replace(calibration=np.array(self.calibration_))
+                found = calibration.best(fed.sum(calibration_losses.using(**options), down))
+                self.calibration_, *self.one_calibration_ = found
+            down = down._replace(calibration=np.array(self._calibrations))
             if len(inverse):
                 said = fed.sum(judge_candidates.using(**options), down)
                 down = down._replace(said=np.stack([said.shares, said.losses]), said_rows=said.rows)
@@ -141,7 +137,7 @@ class JointModelPredictions(LearnerEstimator):
         """Deviations of the columns over all clients, for linear learners: of the Gaussians, or by one SUM where they are of few axes."""
         if self.learner != "linear":
             return np.zeros(0)
-        if self.embedding_axes_.shape[1]:
+        if self.embedding_axes_.shape[1] or find_layer(fed, "find_moments") is not None:
             return self._spread(fed, self.embedding_mean_)
         covs = to_numpy(gaussian.full_covs(self._gaussians(), self.covariance_type))
         within = np.diagonal(covs, axis1=-2, axis2=-1)
