@@ -125,8 +125,8 @@ def test_alone_is_a_regression_whose_penalty_was_cross_validated():
     )
 
 
-def regression(n=200, classes=3):
-    rng = np.random.default_rng(0)
+def regression(n=200, classes=3, seed=0):
+    rng = np.random.default_rng(seed)
     x = rng.normal(size=(n, 3))
     y = (x @ rng.normal(size=(3, classes)) + rng.gumbel(size=(n, classes))).argmax(1)
     return x, y
@@ -137,11 +137,16 @@ def ridge_of(*slopes):
     return np.array([[[slope, slope, slope, 1e-9]] for slope in (0.0, *slopes)])
 
 
-def fitted_alone(x, y, classes, ridge):
-    offsets = np.zeros((1, len(y), classes))
-    problem = corrections.Paths(np.c_[x, np.ones(len(y))][None], y[None], np.ones((1, len(y))), offsets[None], ridge)
-    found = corrections.fit(problem, dtype=np.float64, steps=30)
+def fit_one(columns, y, offsets, ridge, part=1, **options):
+    """The corrections of a single client."""
+    problem = corrections.Paths(columns[None], y[None], np.ones((1, len(y))), offsets[None], ridge, part)
+    found = corrections.fit(problem, **options)
     return corrections.Fitted(found.maps[0], found.losses[0])
+
+
+def fitted_alone(x, y, classes, ridge):
+    columns = np.c_[x, np.ones(len(y))]
+    return fit_one(columns, y, np.zeros((1, len(y), classes)), ridge, dtype=np.float64, steps=30)
 
 
 @pytest.mark.parametrize("classes", [2, 3])
@@ -175,10 +180,9 @@ def test_rows_are_left_out_as_if_the_fit_had_not_seen_them(classes, closeness):
 @pytest.mark.parametrize("counts", [(5, 100, 2, 2, 2, 2, 2), (130, 0, 0, 1, 0), (50, 1), (100, 20, 5, 1, 1, 3, 0)])
 def test_label_shares_are_found_however_unequal_they_are(counts):
     y = np.repeat(np.arange(len(counts)), counts)
-    problem = corrections.Paths(
-        np.ones((len(y), 2)), y, np.ones(len(y)), np.zeros((1, len(y), len(counts))), np.full((2, 1, 2), 0.1)
-    )
-    found = corrections.log_softmax(corrections.fit(problem).maps[0, 0, -1])
+    ridge = np.full((2, 1, 2), 0.1)
+    found = fit_one(np.ones((len(y), 2)), y, np.zeros((1, len(y), len(counts))), ridge).maps[0, 0, -1]
+    found = corrections.log_softmax(found)
     shares = (np.array(counts) + 0.5) / (len(y) + 0.5 * len(counts))
     assert -found @ np.array(counts) / len(y) < 1.02 * -np.log(shares) @ np.array(counts) / len(y)
 
@@ -189,13 +193,12 @@ def test_the_only_row_of_a_class_is_left_out_as_if_the_class_were_unknown(classe
     x, y = rng.normal(size=(80, 2)), np.arange(80) % (classes - 1)
     y[0] = classes - 1
     ridge = candidates.penalties(0, 2)
-    problem = corrections.Paths(np.c_[x, np.ones(80)], y, np.ones(80), np.zeros((1, 80, classes)), ridge)
-    left_out = corrections.log_softmax(corrections.fit(problem).left_out[1:, 0, 0])[:, classes - 1]
-    others = corrections.Paths(problem.columns[1:], y[1:], np.ones(79), np.zeros((1, 79, classes)), ridge.astype(float))
-    refitted = corrections.fit(others, dtype=np.float64, steps=40).maps[1:, 0]
-    true = corrections.log_softmax(problem.columns[0] @ refitted)[:, classes - 1]
+    columns, offsets = np.c_[x, np.ones(80)], np.zeros((1, 80, classes))
+    left_out = fit_one(columns, y, offsets, ridge).losses[1:, 0, 0]
+    refitted = fit_one(columns[1:], y[1:], offsets[:, 1:], ridge, dtype=np.float64, steps=40).maps[1:, 0]
+    true = -corrections.log_softmax(columns[0] @ refitted)[:, classes - 1]
     np.testing.assert_allclose(left_out, true, atol=0.8)
-    assert (left_out < -4).all()
+    assert (left_out > 4).all()
 
 
 def test_a_column_that_hardly_varies_at_a_client_is_scaled_by_all_clients():
@@ -225,14 +228,40 @@ def test_what_a_client_keeps_does_not_depend_on_units():
     np.testing.assert_allclose(models[1].coef_, again.coef_, atol=1e-5)  # the shared model is scikit-learn's
 
 
+@pytest.mark.parametrize("classes", [2, 3])
+def test_clients_fitted_together_are_as_fitted_alone(classes):
+    """Rows of padding, of weight 0, change nothing."""
+    sizes, ridge = (60, 45), ridge_of(5.0, 2.0)
+    rows = [regression(n, classes, seed=n) for n in sizes]
+    columns, y, w = np.zeros((2, 60, 4)), np.zeros((2, 60), int), np.zeros((2, 60))
+    for i, (x, labels) in enumerate(rows):
+        columns[i, : sizes[i]], y[i, : sizes[i]], w[i, : sizes[i]] = np.c_[x, np.ones(len(x))], labels, 1.0
+    both = corrections.fit(corrections.Paths(columns, y, w, np.zeros((2, 1, 60, classes)), ridge), dtype=np.float64)
+    for i, n in enumerate(sizes):
+        alone = fit_one(columns[i, :n], y[i, :n], np.zeros((1, n, classes)), ridge, dtype=np.float64)
+        np.testing.assert_allclose(both.maps[i], alone.maps, atol=1e-9)
+        np.testing.assert_allclose(both.losses[i, ..., :n], alone.losses, atol=1e-9)
+
+
+def test_with_many_rows_a_part_of_them_tells_how_much_losses_grow_without_a_row():
+    x, y = regression(4000, 2)
+    columns, offsets = np.c_[x, np.ones(4000)], np.zeros((1, 4000, 2))
+    whole, part = (fit_one(columns, y, offsets, ridge_of(5.0, 2.0), part) for part in (1, 4))
+    np.testing.assert_allclose(part.maps, whole.maps, atol=2e-3)
+    grown = [
+        found.losses[-1, 0].mean() - corrections.label_losses(columns @ found.maps[-1, 0], y).mean()
+        for found in (whole, part)
+    ]
+    assert grown[1] == pytest.approx(grown[0], rel=0.25)
+
+
 def test_a_correction_under_a_strong_penalty_is_the_offset():
     rng = np.random.default_rng(0)
     offsets = rng.normal(size=(1, 50, 3))
     y, ridge = rng.integers(3, size=50), np.full((2, 1, 2), 1e9)
-    problem = corrections.Paths(np.ones((1, 50, 2)), y[None], np.ones((1, 50)), offsets[None], ridge)
-    found = corrections.fit(problem)
+    found = fit_one(np.ones((50, 2)), y, offsets, ridge)
     np.testing.assert_allclose(found.maps, 0.0, atol=1e-6)
-    np.testing.assert_allclose(found.losses[0, 1], corrections.label_losses(offsets, y), atol=1e-5)
+    np.testing.assert_allclose(found.losses[1], corrections.label_losses(offsets, y), atol=1e-5)
 
 
 def test_more_columns_than_a_client_can_tell_apart_become_principal_axes():
