@@ -127,8 +127,8 @@ def _as_steps_take_them(problem: Paths, two: bool, dtype: type) -> tuple[Rows, n
     if two:
         scores, classes = scores[:, :, 1:] - scores[:, :, :1], classes[1:]
     hit = (problem.y[:, None] == classes).astype(dtype)
-    columns, w = problem.columns.astype(dtype, copy=False), problem.w.astype(dtype)
-    return Rows(columns, w, hit, two, problem.part), np.ascontiguousarray(scores, dtype)
+    columns: np.ndarray = problem.columns.astype(dtype, copy=False)
+    return Rows(columns, problem.w.astype(dtype), hit, two, problem.part), np.ascontiguousarray(scores, dtype)
 
 
 def _of_all_classes(maps: np.ndarray, two: bool) -> np.ndarray:  # (..., r, c)
@@ -251,7 +251,8 @@ def _without_each(rows: Rows, stage: Stage, offsets: np.ndarray, single: np.ndar
     own_share = np.minimum(curvature(p, rows.two) * leverage, MOST)
     left_out = stage.scores - leverage * (rows.hit[:, None] - p) / (1 - own_share)
     for who, row in single:
-        _as_unseen(left_out[who], Rows(*(a[who] for a in rows[:3]), rows.two, 1), stage.scores[who], offsets[who], row)
+        own = rows._replace(columns=rows.columns[who], w=rows.w[who], hit=rows.hit[who])
+        _as_unseen(left_out[who], own, stage.scores[who], offsets[who], row)
     return left_out
 
 

@@ -17,6 +17,7 @@ from unpooled.learners.corrections import Fitted, Paths, label_losses
 MIN_ROWS = 10  # with fewer the client keeps the shared model
 TOGETHER = 200_000  # numbers in the rows of clients whose candidates are fitted at once
 ENOUGH_ROWS, ROWS_PER_PARAMETER = 1000, 25  # beyond both, second derivatives are taken from a part of the rows
+FAR_OUT = 0.1  # squared length of a row, relative to the rows of this part, from which on all rows are taken
 NEGLIGIBLE = 0.01  # weight of a candidate, relative to the best one, below which it is dropped
 
 
@@ -63,22 +64,16 @@ def judge(seen: list[Evidence]) -> Judged:
     """
     first = seen[0]
     plan = candidates(first.bases, len(first.offsets) - 1 - first.bases, first.alone)
-    sizes = {i: _sizes(one) for i, one in enumerate(seen) if len(one.w) >= MIN_ROWS or not one.bases}
+    axes = {i: count_axes(*one.raw.shape) for i, one in enumerate(seen) if len(one.w) >= MIN_ROWS or not one.bases}
     groups: list[list[int]] = []
-    for i in sorted(sizes, key=lambda i: (sizes[i], len(seen[i].w))):
-        cells = len(seen[i].w) * (sizes[i][0] + first.offsets[:, 0].size)
-        if groups and sizes[groups[-1][0]] == sizes[i] and (len(groups[-1]) + 1) * cells <= TOGETHER:
+    for i in sorted(axes, key=lambda i: (axes[i], len(seen[i].w))):
+        cells = len(seen[i].w) * (axes[i] + first.offsets[:, 0].size)
+        few = len(seen[i].w) < 2 * ENOUGH_ROWS and groups and (len(groups[-1]) + 1) * cells <= TOGETHER
+        if few and axes[groups[-1][0]] == axes[i]:
             groups[-1].append(i)
         else:
             groups.append([i])
-    return Judged(plan, [(who, _judged(plan, together([seen[i] for i in who]), *sizes[who[0]])) for who in groups])
-
-
-def _sizes(seen: Evidence) -> tuple[int, int]:
-    """(number of axes of a client, which part of its rows second derivatives are taken from)."""
-    rows, axes = len(seen.w), count_axes(*seen.raw.shape)
-    parameters = (axes + 1) * (seen.offsets.shape[-1] - 1)
-    return axes, max(1, rows // max(ENOUGH_ROWS, ROWS_PER_PARAMETER * parameters))
+    return Judged(plan, [(who, _judged(plan, together([seen[i] for i in who]), axes[who[0]])) for who in groups])
 
 
 def together(seen: list[Evidence]) -> Evidence:
@@ -98,23 +93,37 @@ def padded(a: np.ndarray, axis: int, n: int) -> np.ndarray:
     return np.concatenate([a, zeros], axis) if short else a
 
 
-def _judged(plan: Candidates, seen: Evidence, axes: int, part: int) -> Group:
+def _judged(plan: Candidates, seen: Evidence, axes: int) -> Group:
     """The candidates of several clients and their losses."""
     space = axes_of(seen.raw, seen.w, seen.spread, axes)
-    fitted = corrected(seen, space, part)
+    fitted = corrected(seen, space)
     losses = losses_of(plan, seen, fitted)
     total = stacking.over_rows(losses, seen.w)
     return Group(seen, space, fitted, losses, stacking.shares(plan.prior, losses, seen.w), total)
 
 
-def corrected(seen: Evidence, space: Axes, part: int) -> Fitted:
+def corrected(seen: Evidence, space: Axes) -> Fitted:
     """Corrections of each base, and of nothing: models of the client alone."""
     starts = [*range(seen.bases), -1]
     ridge = penalties(seen.bases, space.axes.shape[-1])
     columns = space.columns(seen.raw, np.float32)
     if not seen.w.all():
         columns *= (seen.w > 0)[..., None]
+    part = part_of(columns, seen.offsets.shape[-1])
     return corrections.fit(Paths(columns, seen.y, seen.w, seen.offsets[:, starts], ridge, part))
+
+
+def part_of(columns: np.ndarray, classes: int) -> int:
+    """k where every k-th row of a client tells the second derivatives, from its columns (1, n, r); 1 of several clients or few rows.
+
+    Nor may there be a row so far out that it makes up much of them: a part may be without it.
+    """
+    clients, rows, wide = columns.shape
+    part = rows // max(ENOUGH_ROWS, ROWS_PER_PARAMETER * wide * (classes - 1))
+    if clients > 1 or part < 2:
+        return 1
+    farthest = float(np.einsum("bnr,bnr->bn", columns, columns).max())
+    return part if farthest < FAR_OUT * rows / part else 1
 
 
 def losses_of(plan: Candidates, seen: Evidence, fitted: Fitted) -> np.ndarray:  # (clients, j, n)
