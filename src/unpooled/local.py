@@ -128,7 +128,7 @@ class Local:
         with self.journal.exchange(ask, down, "sum", self.names, self.min_clients) as tally:
             for _, up in self._answers(ask, down, tally, self._plan(ask), together=True):
                 total = up if total is None else tree.add(total, up)
-        return ask.complete(total, tally.names, tree.dims(down, ask.types[0]))
+        return ask.complete(total, tally.names, tree.dims(down, ask.types[0])) if ask.on_totals else total
 
     def gather(self, ask: Ask, down: Tree) -> dict[str, Tree]:
         """Ask all clients and keep each answer."""
