@@ -2,7 +2,8 @@
 
 One SUM of column sums at the start, then one SUM per round: the log-likelihood, its gradient and, for Newton steps, its second
 derivatives. L-BFGS asks once for the second moments of the columns, by which its first steps are preconditioned, and in the rounds of
-REFRESHED for the second derivatives within each class, which take their place.
+REFRESHED for the second derivatives within each class, which take their place. Newton steps are lengthened far from the optimum (see
+`maths.logistic`), and a last step after which next to nothing would be left is taken without another SUM.
 
 The loss is scikit-learn's: sum of log-losses + |coefficients|^2 / (2 C), intercepts free. Scores of the first class are held at 0,
 and columns are centred, so that neither rounding nor the number of rounds depends on their origin.
