@@ -28,6 +28,7 @@ TELL = "tell"  # nothing comes back: clients act and keep the result
 STEP = "step"  # not asked by itself: what a layer does to an answer before it leaves
 VIEW = "view"  # not asked by itself: chooses the rows that a question is applied to
 KEYS = "keys"  # asked by layers: keys and shares of secrets, never anything about rows; it is not a round
+SMALL = "small"  # of `batched`: only small clients are worth stacking
 KINDS = (SUM, GATHER, TELL, STEP, VIEW, KEYS)
 
 
@@ -119,7 +120,7 @@ class Ask:
     name: str
     kind: str  # SUM, GATHER, TELL; STEP or VIEW for what a layer does
     answer: Callable[..., Tree]
-    batched: bool = True  # works on stacked clients, padding has weight 0
+    batched: bool | str = True  # works on stacked clients, padding has weight 0; SMALL: for which that is worth it
     adds: bool = False  # needs no state and adds over rows: clients may be merged, rows may be read in chunks
     exact: bool = False  # its answers are never rounded on their way: nothing later would mend it
     in_process: bool = False  # gives rows away or misbehaves by design: never answered over a network
@@ -254,7 +255,13 @@ REGISTRY: dict[str, Ask] = {}
 
 
 def client(
-    name: str, kind: str, *, batched: bool = True, adds: bool = False, exact: bool = False, in_process: bool = False
+    name: str,
+    kind: str,
+    *,
+    batched: bool | str = True,
+    adds: bool = False,
+    exact: bool = False,
+    in_process: bool = False,
 ) -> Callable[[Callable[..., Tree]], Ask]:
     """Register a question under a lasting name.
 
@@ -264,8 +271,9 @@ def client(
         "room.question". It is sent, appears in policies and ledgers, and stays the same when files move.
     kind : {SUM, GATHER, TELL, STEP, VIEW, KEYS}
         How it is asked. A federation asks it in no other way, and a node answers in no other.
-    batched : bool, default=True
-        Whether it works on clients stacked on a leading axis; False for one that loops, branches or draws.
+    batched : bool or SMALL, default=True
+        Whether it works on clients stacked on a leading axis; False for one that loops, branches or draws. SMALL stacks small
+        clients, of whatever sizes; larger ones are asked alone. It may leave a list of states, one per client, in `client.state`.
     adds : bool, default=False
         Whether it is a plain sum over rows that needs no state: clients may be merged, and rows read in chunks.
     exact : bool, default=False

@@ -13,9 +13,11 @@ from unpooled.client import Client
 
 BLOCKS = 16  # approximate number of merged blocks or slices, to keep all threads busy
 BLOCK_ROWS = (8_192, 65_536)  # rows of a block, at least and at most, so that scheduling costs little
+WORTH_MERGING = 4  # clients of a block, at least: for fewer the copy costs more than it saves
 STACK_CLIENTS = 256  # clients in one stack at most: bounds the answers in memory
 STACK_CELLS = 4_000_000  # default of stack_cells
 STACK_PADDING = 0.125  # default of stack_padding
+SMALL_STACK = 200_000  # numbers in a stack of small clients
 
 
 class Job(NamedTuple):
@@ -34,7 +36,7 @@ def single_jobs(clients: Iterable[Client]) -> Iterator[Job]:
 def merged_jobs(clients: Sequence[Client]) -> Iterator[Job]:
     """Small neighbouring clients concatenated, large ones cut into slices of rows; the cuts depend on the clients only."""
     rows = int(np.clip(sum(len(c.w) for c in clients) // BLOCKS, *BLOCK_ROWS))
-    for large, run in groupby(clients, key=lambda c: len(c.w) > rows):
+    for large, run in groupby(clients, key=lambda c: len(c.w) > rows // WORTH_MERGING):
         if large:
             for c in run:
                 yield from _slices(c, rows)
@@ -77,6 +79,19 @@ def stacked_jobs(clients: Sequence[Client], cells: int = STACK_CELLS, padding: f
         for i in range(0, len(members), step):
             group = members[i : i + step]
             yield Job(group, _stack(group))
+
+
+def small_jobs(clients: Sequence[Client]) -> Iterator[Job]:
+    """Small clients padded to the width of the largest beside them, larger ones alone."""
+    group: list[Client] = []
+    for c in sorted(clients, key=lambda c: len(c.w)):
+        cells = len(c.w) * c.x.shape[-1]
+        if group and (len(group) + 1) * cells > SMALL_STACK:
+            yield Job(group, _stack(group) if len(group) > 1 else group[0])
+            group = []
+        group.append(c)
+    if group:
+        yield Job(group, _stack(group) if len(group) > 1 else group[0])
 
 
 def _bucket(n: int, padding: float) -> int:

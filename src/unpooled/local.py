@@ -23,14 +23,14 @@ from threadpoolctl import ThreadpoolController
 
 from unpooled import tree
 from unpooled.arrays import namespace
-from unpooled.client import KEYS, Ask, Client, digest
+from unpooled.client import KEYS, SMALL, Ask, Client, digest
 from unpooled.errors import BadParameter
 from unpooled.federation import Journal, Tally, cohort
-from unpooled.jobs import STACK_CELLS, STACK_PADDING, Job, merged_jobs, single_jobs, stacked_jobs
+from unpooled.jobs import STACK_CELLS, STACK_PADDING, Job, merged_jobs, single_jobs, small_jobs, stacked_jobs
 from unpooled.parameters import one_of
 from unpooled.tree import Tree
 
-FEW_CELLS = 50_000  # numbers in the rows of all clients, below which no threads are started
+FEW_CELLS = 500_000  # numbers in the rows of all clients, below which no threads are started
 MODES = ("auto", "stacked", "one by one")
 
 
@@ -128,7 +128,7 @@ class Local:
         with self.journal.exchange(ask, down, "sum", self.names, self.min_clients) as tally:
             for _, up in self._answers(ask, down, tally, self._plan(ask), together=True):
                 total = up if total is None else tree.add(total, up)
-        return ask.complete(total, tally.names, tree.dims(down, ask.types[0]))
+        return ask.complete(total, tally.names, tree.dims(down, ask.types[0])) if ask.on_totals else total
 
     def gather(self, ask: Ask, down: Tree) -> dict[str, Tree]:
         """Ask all clients and keep each answer."""
@@ -174,18 +174,21 @@ class Local:
             cut: dict[str, Callable[..., Iterator[Job]]] = {
                 "single": single_jobs,
                 "merged": merged_jobs,
+                "small": small_jobs,
                 "stacked": partial(stacked_jobs, cells=self.stack_cells, padding=self.stack_padding),
             }
             self._jobs[kind] = list(cut[kind](self.clients))
         return self._jobs[kind]
 
     def _kind_of_jobs(self, ask: Ask, merge: bool) -> str:
-        """ "single", "merged" or "stacked"; what layers do to an answer is done for each client alone."""
+        """ "single", "merged", "small" or "stacked"; what layers do to an answer is done for each client alone."""
         alone = ask.steps or ask.letters or ask.inspect or ask.kind == KEYS
         if self.mode == "one by one" or alone:
             return "single"
         if ask.adds and merge and self.mode == "auto":
             return "merged"
+        if ask.batched == SMALL:
+            return "small"
         return "stacked" if ask.batched else "single"
 
     # ---- answers, in order ----
@@ -285,14 +288,14 @@ class _Asked(NamedTuple):
         except Exception as error:
             return error
 
-    def checked(self, job: Job, state: dict, sent: Tree) -> Iterator[Answer]:
+    def checked(self, job: Job, state: Any, sent: Tree) -> Iterator[Answer]:
         """The checked answers of a job."""
         clients = job.clients
         if not job.target.stacked:
             states = [state] if job.target is clients[0] else []
             yield Answer(clients, states, sent, self._received(sent, clients[0]))
             return
-        states = [tree.at(state, i) for i in range(len(clients))]
+        states = state if isinstance(state, list) else [tree.at(state, i) for i in range(len(clients))]
         if self.together:
             tree.check(sent, self.ask.types[1], copy.deepcopy(self.bound), lead=1)
             yield Answer(clients, states, tree.at(sent, 0), tree.map(lambda a: a.sum(0), sent))

@@ -65,7 +65,7 @@ def test_probabilities_are_probabilities(fitted):
     np.testing.assert_allclose(proba.sum(1), 1.0, atol=1e-12)
 
 
-def test_only_losses_for_the_calibration_leave_a_client():
+def test_only_sums_of_squares_and_of_losses_leave_a_client():
     rng = np.random.default_rng(0)
     data = {f"c{i}": site(rng, 60) for i in range(3)}
     exchanges = []
@@ -76,12 +76,14 @@ def test_only_losses_for_the_calibration_leave_a_client():
     more = exchanges[1][len(exchanges[0]) :]
     assert exchanges[1][: len(exchanges[0])] == exchanges[0]
     assert [(question, kind) for question, kind, _ in more] == [
+        ("learners.second_moments", "sum"),
         ("learners.calibration_losses", "sum"),
+        ("learners.judge_candidates", "sum"),
         ("learners.personalise", "tell"),
     ]
-    numbers = 1 + calibration.TEMPERATURES.size * calibration.FLOORS.size
-    assert more[0][2] == 3 * 8 * numbers
-    assert more[1][2] == 0
+    grid = 1 + calibration.TEMPERATURES.size * calibration.FLOORS.size
+    listed = len(candidates.candidates(1, 0, True).kind)
+    assert [sent for _, _, sent in more] == [3 * 8 * numbers for numbers in (5, grid, 1 + 2 * listed, 0)]
 
 
 def test_the_choice_is_off_when_it_is_not_wanted():
@@ -123,8 +125,8 @@ def test_alone_is_a_regression_whose_penalty_was_cross_validated():
     )
 
 
-def regression(n=200, classes=3):
-    rng = np.random.default_rng(0)
+def regression(n=200, classes=3, seed=0):
+    rng = np.random.default_rng(seed)
     x = rng.normal(size=(n, 3))
     y = (x @ rng.normal(size=(3, classes)) + rng.gumbel(size=(n, classes))).argmax(1)
     return x, y
@@ -135,10 +137,16 @@ def ridge_of(*slopes):
     return np.array([[[slope, slope, slope, 1e-9]] for slope in (0.0, *slopes)])
 
 
+def fit_one(columns, y, offsets, ridge, part=1, **options):
+    """The corrections of a single client."""
+    problem = corrections.Paths(columns[None], y[None], np.ones((1, len(y))), offsets[None], ridge, part)
+    found = corrections.fit(problem, **options)
+    return corrections.Fitted(found.maps[0], found.losses[0])
+
+
 def fitted_alone(x, y, classes, ridge):
-    offsets = np.zeros((1, len(y), classes))
-    problem = corrections.Paths(np.c_[x, np.ones(len(y))], y, np.ones(len(y)), offsets, ridge)
-    return corrections.fit(problem, dtype=np.float64, steps=30)
+    columns = np.c_[x, np.ones(len(y))]
+    return fit_one(columns, y, np.zeros((1, len(y), classes)), ridge, dtype=np.float64, steps=30)
 
 
 @pytest.mark.parametrize("classes", [2, 3])
@@ -158,7 +166,7 @@ def test_rows_are_left_out_as_if_the_fit_had_not_seen_them(classes, closeness):
     found = fitted_alone(x, y, classes, ridge_of(5.0, 2.0))
     every = np.arange(60)
     loss_of_all = -corrections.log_softmax(np.c_[x, np.ones(60)] @ found.maps[-1, 0])[every, y]
-    loss_left_out = -corrections.log_softmax(found.left_out[-1, 0])[every, y]
+    loss_left_out = found.losses[-1, 0]
     refitted = np.empty(60)
     for i in every:
         others = every != i
@@ -169,13 +177,91 @@ def test_rows_are_left_out_as_if_the_fit_had_not_seen_them(classes, closeness):
     assert loss_left_out.mean() - loss_of_all.mean() == pytest.approx(optimism, rel=closeness)
 
 
+@pytest.mark.parametrize("counts", [(5, 100, 2, 2, 2, 2, 2), (130, 0, 0, 1, 0), (50, 1), (100, 20, 5, 1, 1, 3, 0)])
+def test_label_shares_are_found_however_unequal_they_are(counts):
+    y = np.repeat(np.arange(len(counts)), counts)
+    ridge = np.full((2, 1, 2), 0.1)
+    found = fit_one(np.ones((len(y), 2)), y, np.zeros((1, len(y), len(counts))), ridge).maps[0, 0, -1]
+    found = corrections.log_softmax(found)
+    shares = (np.array(counts) + 0.5) / (len(y) + 0.5 * len(counts))
+    assert -found @ np.array(counts) / len(y) < 1.02 * -np.log(shares) @ np.array(counts) / len(y)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_the_only_row_of_a_class_is_left_out_as_if_the_class_were_unknown(classes):
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(80, 2)), np.arange(80) % (classes - 1)
+    y[0] = classes - 1
+    ridge = candidates.penalties(0, 2)
+    columns, offsets = np.c_[x, np.ones(80)], np.zeros((1, 80, classes))
+    left_out = fit_one(columns, y, offsets, ridge).losses[1:, 0, 0]
+    refitted = fit_one(columns[1:], y[1:], offsets[:, 1:], ridge, dtype=np.float64, steps=40).maps[1:, 0]
+    true = -corrections.log_softmax(columns[0] @ refitted)[:, classes - 1]
+    np.testing.assert_allclose(left_out, true, atol=0.8)
+    assert (left_out > 4).all()
+
+
+def test_a_column_that_hardly_varies_at_a_client_is_scaled_by_all_clients():
+    x = np.random.default_rng(0).normal(size=(50, 2)) * [1.0, 1e-3]
+    own, all_clients = candidates.axes_of(x, np.ones(50)), candidates.axes_of(x, np.ones(50), np.ones(2))
+    new = np.array([[0.0, 1.0]])  # a value that other clients have
+    assert abs(own.columns(new)[0, 1]) > 500
+    assert abs(all_clients.columns(new)[0, 1]) < 1.1
+
+
+def test_what_a_client_keeps_does_not_depend_on_units():
+    rng = np.random.default_rng(0)
+    data = {f"c{i}": site(rng, 60) for i in range(4)}
+    units = np.array([1e-2, 1.0, 50.0, 300.0])
+    spread = np.concatenate([x for x, _ in data.values()]).std(0)
+    models = [
+        FedAvg(random_state=0).fit({name: (x * scale, y) for name, (x, y) in data.items()})
+        for scale in (1 / spread, units / spread)
+    ]
+    new = site(np.random.default_rng(1), 200)[0] / spread
+    np.testing.assert_allclose(
+        models[0].predict_proba(new, client="c1"), models[1].predict_proba(new * units, client="c1"), atol=2e-4
+    )
+    again = LogisticRegression(tol=1e-12, max_iter=20_000).fit(
+        np.concatenate([x * units / spread for x, _ in data.values()]), np.concatenate([y for _, y in data.values()])
+    )
+    np.testing.assert_allclose(models[1].coef_, again.coef_, atol=1e-5)  # the shared model is scikit-learn's
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_clients_fitted_together_are_as_fitted_alone(classes):
+    """Rows of padding, of weight 0, change nothing."""
+    sizes, ridge = (60, 45), ridge_of(5.0, 2.0)
+    rows = [regression(n, classes, seed=n) for n in sizes]
+    columns, y, w = np.zeros((2, 60, 4)), np.zeros((2, 60), int), np.zeros((2, 60))
+    for i, (x, labels) in enumerate(rows):
+        columns[i, : sizes[i]], y[i, : sizes[i]], w[i, : sizes[i]] = np.c_[x, np.ones(len(x))], labels, 1.0
+    both = corrections.fit(corrections.Paths(columns, y, w, np.zeros((2, 1, 60, classes)), ridge), dtype=np.float64)
+    for i, n in enumerate(sizes):
+        alone = fit_one(columns[i, :n], y[i, :n], np.zeros((1, n, classes)), ridge, dtype=np.float64)
+        np.testing.assert_allclose(both.maps[i], alone.maps, atol=1e-9)
+        np.testing.assert_allclose(both.losses[i, ..., :n], alone.losses, atol=1e-9)
+
+
+def test_with_many_rows_a_part_of_them_tells_how_much_losses_grow_without_a_row():
+    x, y = regression(4000, 2)
+    columns, offsets = np.c_[x, np.ones(4000)], np.zeros((1, 4000, 2))
+    whole, part = (fit_one(columns, y, offsets, ridge_of(5.0, 2.0), part) for part in (1, 4))
+    np.testing.assert_allclose(part.maps, whole.maps, atol=2e-3)
+    grown = [
+        found.losses[-1, 0].mean() - corrections.label_losses(columns @ found.maps[-1, 0], y).mean()
+        for found in (whole, part)
+    ]
+    assert grown[1] == pytest.approx(grown[0], rel=0.25)
+
+
 def test_a_correction_under_a_strong_penalty_is_the_offset():
     rng = np.random.default_rng(0)
     offsets = rng.normal(size=(1, 50, 3))
     y, ridge = rng.integers(3, size=50), np.full((2, 1, 2), 1e9)
-    found = corrections.fit(corrections.Paths(np.ones((50, 2)), y, np.ones(50), offsets, ridge))
+    found = fit_one(np.ones((50, 2)), y, offsets, ridge)
     np.testing.assert_allclose(found.maps, 0.0, atol=1e-6)
-    np.testing.assert_allclose(found.left_out[1], offsets, atol=1e-5)
+    np.testing.assert_allclose(found.losses[1], corrections.label_losses(offsets, y), atol=1e-5)
 
 
 def test_more_columns_than_a_client_can_tell_apart_become_principal_axes():
@@ -187,19 +273,34 @@ def test_more_columns_than_a_client_can_tell_apart_become_principal_axes():
 
 def test_weights_settle_on_the_better_candidate_with_rows_and_stay_at_the_prior_without():
     prior = np.array([0.8, 0.2])
-    losses = np.column_stack([np.full(200, 0.9), np.full(200, 0.5)])
+    losses = np.stack([np.full(200, 0.9), np.full(200, 0.5)])
     assert stacking.averaged(prior, losses, np.ones(200))[1] > 0.95
-    np.testing.assert_allclose(stacking.averaged(prior, losses[:0], np.ones(0)), prior)
+    np.testing.assert_allclose(stacking.averaged(prior, losses[:, :0], np.ones(0)), prior)
+
+
+def test_the_others_say_which_candidate_is_better_where_one_client_cannot():
+    first, fitted = np.array([0.5, 0.3, 0.2]), np.array([False, True, True])
+    others = stacking.Said(np.array([5.0, 2.0, 1.0]), np.array([100.0, 130.0, 101.0]), 400.0)
+    prior = stacking.prior_of_others(first, fitted, others, 50.0)
+    assert prior.sum() == pytest.approx(1.0)
+    assert prior[0] > 0.6
+    assert prior[1] < 0.14
+    few = stacking.prior_of_others(first, fitted, others, 5.0)  # the others cannot know what it can fit itself
+    assert few.sum() == pytest.approx(1.0)
+    assert few[0] > prior[0]
+    assert few[2] / few[1] < prior[2] / prior[1]
+    nobody = stacking.Said(np.zeros(3), np.zeros(3), 0.0)
+    np.testing.assert_allclose(stacking.prior_of_others(first, fitted, nobody, 50.0), first)
 
 
 def test_the_loss_of_the_average_is_that_of_weights_found_without_the_row(monkeypatch):
     monkeypatch.setattr(stacking, "STEPS", 400)
     rng = np.random.default_rng(0)
-    losses, prior, w = rng.exponential(size=(40, 3)), np.full(3, 1 / 3), np.ones(40)
+    losses, prior, w = rng.exponential(size=(3, 40)), np.full(3, 1 / 3), np.ones(40)
     mix = stacking.stacked(prior, losses, w)
-    without = [stacking.stacked(prior, np.delete(losses, i, 0), w[1:]) for i in range(40)]
-    true = -np.mean([np.log(np.exp(-losses[i]) @ m) for i, m in enumerate(without)])
-    flattered = -np.log(np.exp(-losses) @ mix).mean()
+    without = [stacking.stacked(prior, np.delete(losses, i, 1), w[1:]) for i in range(40)]
+    true = -np.mean([np.log(m @ np.exp(-losses[:, i])) for i, m in enumerate(without)])
+    flattered = -np.log(mix @ np.exp(-losses)).mean()
     found = stacking.loss_of_average(prior, losses, w, mix)
     assert found - flattered == pytest.approx(true - flattered, rel=0.1)
 
@@ -208,7 +309,7 @@ def test_calibration_losses_are_those_of_calibrated_probabilities():
     rng = np.random.default_rng(0)
     log_p = corrections.log_softmax(3 * rng.normal(size=(30, 4)))
     y, w = rng.integers(4, size=30), rng.random(30)
-    found = calibration.losses(log_p, y, w).loss
+    (found,) = calibration.losses(log_p[None], y, w).loss
     for i, temperature in enumerate(calibration.TEMPERATURES):
         for j, floor in enumerate(calibration.FLOORS):
             mended = calibration.calibrated(log_p, calibration.Calibration(temperature, floor))

@@ -83,6 +83,8 @@ class ClusteredFL(LearnerEstimator):
     True
     """
 
+    equal_units_ = True  # clusters keep their own models: no learner of all rows takes their place
+
     def __init__(self, eps1: float = 0.4, eps2: float = 1.6, max_clusters: int | None = None, **parameters: Any):
         super().__init__(**parameters)
         self.eps1 = eps1

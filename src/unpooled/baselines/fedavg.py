@@ -112,8 +112,9 @@ class FedAvg(LearnerEstimator):
         five times as many rounds; `C_` is what was chosen.
     personalize : {"auto", "none"}, default="auto"
         "auto": after the run each client chooses between the shared model, corrections of it and models of its own,
-        by its own held-out rows. One sum of held-out log-losses leaves it, to calibrate the shared model;
-        `predict(X, client=...)` uses its choice.
+        by its own held-out rows. Sums of held-out log-losses leave it, to calibrate the shared model and as the prior
+        of the other clients' choices; `predict(X, client=...)` uses its choice. Where columns have units of their own,
+        what clients choose begins with a shared model whose penalty is of columns divided by their deviations.
 
     Attributes
     ----------

@@ -47,7 +47,8 @@ def regress_alone(down: None, client: Client, *, trainer: dict) -> Score:
     """Logistic regression on the client's own rows, its penalty chosen by cross-validation; the client keeps it."""
     learner = Trainer(**trainer)
     rows = learner.rows(client)
-    personal.keep(learner, client, np.zeros((0, len(rows.y), len(learner.labels))), 0.0, rows.x)
+    none = np.zeros((0, len(rows.y), len(learner.labels)))
+    personal.keep(learner, [client], personal.judge([personal.evidence(learner, client, none, 0.0, rows.x)]))
     alone = float(client.state["kept_losses"][0])
     return Score(np.asarray(-alone * rows.w.sum()), rows.w.sum())
 

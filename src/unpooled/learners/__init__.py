@@ -41,7 +41,7 @@ not trained there. Minibatches are drawn by each client's own generator, so resu
 Read in this order: `trainer` (how learners are trained), `estimator` (the base class, built on `choices`, `adapting` and
 `predictions`), `labels` and `rows` (what clients train on), `mixing` (responsibilities and averages), `sgd` and `newton` (the two
 optimizers), `search` (the learning rate), `exact`, `curvatures`, `polishing`, `penalties`, `left_out` and
-`regularisation` (linear learners at the optimum), `personal`, `bases`, `candidates`, `corrections`, `stacking`,
+`regularisation` (linear learners at the optimum), `personal`, `judging`, `bases`, `candidates`, `corrections`, `stacking`,
 `calibration` and `own_nets` (what each client keeps), `newcomers`, `input_groups` and `group_models` (clients without labels),
 `registry` (learners by name), `dense`, `modules`, `nets`, `banded` and `batched` (the learners).
 """

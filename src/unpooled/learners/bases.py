@@ -23,9 +23,16 @@ class Shared(NamedTuple):
     optimism: Float[Array, ""]  # by how much their loss on a training row is smaller than on a new one
     inverse: Float[Array, "learners blocks q r"]  # of second derivatives, see `left_out.inverses_of`, or none
     centre: Float[Array, "d"]  # of the columns, for `inverse`
-    calibration: Float[Array, "two"]  # temperature and floor, see `calibration`
+    calibration: Float[
+        Array, "models two"
+    ]  # temperature and floor, see `calibration`: of the shared model, and of `single`
     single: Float[Array, "singles p"]  # one learner of all rows beside several, or none
     single_inverse: Float[Array, "singles b s t"]  # as `inverse`
+    spread: Float[Array, "columns"]  # deviations of the columns over all clients, for linear learners, or none
+    said: Float[
+        Array, "both listed"
+    ]  # shares and losses that all clients say of the candidates, see `personal.CandidateShares`
+    said_rows: Float[Array, ""]  # rows of these clients, 0 if none was asked
 
 
 def base_log_proba(learner: Trainer, down: Shared, state: dict, rows: Rows, own: dict) -> np.ndarray:  # (b, n, c)
@@ -37,7 +44,7 @@ def base_log_proba(learner: Trainer, down: Shared, state: dict, rows: Rows, own:
     if len(down.inverse):
         return _without_each_row(learner, down, state, rows, own)
     bases = [mixed(learner, learner.merge(down.theta, state.get("norm")), down.weights, rows.x)]
-    if own.get("weights") in state or own.get("theta") in state:
+    if own.get("theta") in state or _has_weights(down, state, own):
         theta, weights = own_version(down, state, own)
         bases.append(mixed(learner, learner.merge(theta, state.get("norm")), weights, rows.x))
     if GROUP_MODEL in state:
@@ -60,12 +67,22 @@ def _without_each_row(learner: Trainer, down: Shared, state: dict, rows: Rows, o
     bases = [average_log_proba(np.stack(without), to_numpy(down.weights))]
     if own.get("theta") in state:
         bases.append(mixed(learner, *own_version(down, state, own), rows.x))
-    elif own.get("weights") in state:
+    elif _has_weights(down, state, own):
         bases.append(average_log_proba(np.stack(without), share))
     for theta, inverse in zip(down.single, to_numpy(down.single_inverse)):
         log_single = mixed(learner, theta[None], np.ones(1), rows.x)
         bases.append(left_out.without_each(x, y, w, log_single, inverse, centre))
     return np.stack(bases)
+
+
+def _has_weights(down: Shared, state: dict, own: dict) -> bool:
+    """Whether the client has weights of its own of several learners; of a single one they do not matter."""
+    return len(down.theta) > 1 and own.get("weights") in state
+
+
+def in_equal_units(log_bases: np.ndarray, singles: int) -> np.ndarray:
+    """The bases that clients choose among: of two learners of all rows the one whose columns are divided by their deviations."""
+    return log_bases[1:] if singles and len(log_bases) == 2 else log_bases
 
 
 def mixed(learner: Trainer, theta: Array, weights: Array, x: Array) -> np.ndarray:  # (n, c)

@@ -6,7 +6,7 @@ temperature mends probabilities that are too certain or not certain enough, the 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,14 +17,16 @@ TEMPERATURES = np.array([0.3, 0.4, 0.55, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.5, 2.0,
 FLOORS = np.array([0.0, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1])
 MOST_BEHIND = 80.0  # nats that a label is behind another class, at most
 PSEUDO_LOSS = 2.0  # nats that a calibration must gain over none
+SPREAD = 0.3  # prior deviation of the logarithm of the temperature
+PRIOR_FLOORS = np.array([0.4, 0.2, 0.15, 0.1, 0.08, 0.05, 0.02])  # prior weights of the floors
 
 
 @message("learners.CalibrationLosses")
 class CalibrationLosses(NamedTuple):
-    """Held-out log-losses of the shared model, summed over rows."""
+    """Held-out log-losses of shared models, summed over rows."""
 
     n: Float[Array, "", ">=0 rows"]
-    loss: Float[Array, "temperatures floors"]
+    loss: Float[Array, "models temperatures floors"]
 
 
 @message("learners.Calibration")
@@ -57,17 +59,27 @@ def with_floor(log_p: np.ndarray, floor: float) -> np.ndarray:
     return np.log((1 - floor) * np.exp(log_p) + floor / log_p.shape[-1]) if floor else log_p
 
 
-def losses(log_p: np.ndarray, y: np.ndarray, w: np.ndarray) -> CalibrationLosses:
-    """A client's losses from held-out log-probabilities (n, c), label codes (n,) and row weights (n,)."""
+def losses(log_bases: np.ndarray, y: np.ndarray, w: np.ndarray) -> CalibrationLosses:
+    """A client's losses from held-out log-probabilities (models, ..., n, c), label codes (..., n) and row weights (..., n)."""
+    return CalibrationLosses(np.asarray(w.sum(-1)), np.stack([_losses(log_p, y, w) for log_p in log_bases], -3))
+
+
+def _losses(log_p: np.ndarray, y: np.ndarray, w: np.ndarray) -> np.ndarray:  # (..., temperatures, floors)
+    """The losses of one model."""
     classes = log_p.shape[-1]
-    others = y[:, None] != np.arange(classes)
-    behind = log_p - np.take_along_axis(log_p, y[:, None], 1)  # scores minus that of the label
-    behind = behind[others].astype(np.float32).reshape(len(y), classes - 1)
-    hotter = np.minimum(behind / _column(TEMPERATURES)[:, None], MOST_BEHIND)  # (temperatures, n, c - 1)
-    p = 1 / (1 + np.exp(hotter).sum(-1))  # of the label
-    mended = p[:, None] * _column(1 - FLOORS) + _column(FLOORS / classes)  # (temperatures, floors, n)
-    log_mended = np.log(np.maximum(mended, 1e-13))
-    return CalibrationLosses(np.asarray(w.sum()), -(log_mended.astype(np.float64) @ w))
+    others = y[..., None] != np.arange(classes)
+    behind = log_p - np.take_along_axis(log_p, y[..., None], -1)  # scores minus that of the label
+    behind = behind[others].astype(np.float32).reshape(*y.shape, classes - 1)
+    weights = w.astype(np.float32)[..., None]
+    return np.stack([_losses_at(behind / np.float32(one), weights, classes) for one in TEMPERATURES], -2)
+
+
+def _losses_at(behind: np.ndarray, w: np.ndarray, classes: int) -> np.ndarray:  # (..., floors)
+    """The losses at one temperature, of scores minus that of the label (..., n, c - 1)."""
+    others = np.exp(np.minimum(behind, MOST_BEHIND))
+    p = np.maximum(1 / (1 + (others[..., 0] if classes == 2 else others.sum(-1))), 1e-13)  # of the label
+    mended = p[..., None, :] * _column(1 - FLOORS) + _column(FLOORS / classes)  # (..., floors, n)
+    return np.asarray(-(np.log(mended, out=mended) @ w)[..., 0], dtype=np.float64)
 
 
 def _column(a: np.ndarray) -> np.ndarray:
@@ -75,11 +87,29 @@ def _column(a: np.ndarray) -> np.ndarray:
     return a.astype(np.float32)[:, None]
 
 
-def best(total: CalibrationLosses) -> Calibration:
-    """The calibration with the smallest loss, if it gains enough."""
-    loss = to_numpy(total.loss)
+def best(total: CalibrationLosses) -> list[Calibration]:
+    """The calibration of each model: none unless it gains enough, else the mean of its posterior, of the floor and of the logarithm of
+    the temperature. The smallest loss alone would follow a few rows, where there are not many.
+    """
+    return [_mean(loss) for loss in to_numpy(total.loss)]
+
+
+def _mean(loss: np.ndarray) -> Calibration:
+    """The same for one model, from its losses (temperatures, floors)."""
     none = loss[np.flatnonzero(TEMPERATURES == 1.0)[0], 0]
-    i, j = np.unravel_index(int(loss.argmin()), loss.shape)
-    if loss[i, j] > none - PSEUDO_LOSS:
+    if loss.min() > none - PSEUDO_LOSS:
         return NONE
-    return Calibration(float(TEMPERATURES[i]), float(FLOORS[j]))
+    log_t = np.log(TEMPERATURES)
+    log_weights = -loss - 0.5 * (log_t[:, None] / SPREAD) ** 2 + np.log(PRIOR_FLOORS)
+    weights = np.exp(log_weights - log_weights.max())
+    weights /= weights.sum()
+    return Calibration(float(np.exp(weights.sum(1) @ log_t)), float(weights.sum(0) @ FLOORS))
+
+
+def calibrated_bases(log_bases: np.ndarray, how: Any) -> np.ndarray:
+    """Log-probabilities (b, n, c) after calibration: of the last ones by all but the first of `how` (m, 2), of the others by the first."""
+    first, *rest = (Calibration(*map(float, one)) for one in to_numpy(how))
+    last = len(log_bases) - len(rest)
+    parts = [calibrated(log_bases[:last], first)]
+    parts += [calibrated(one[None], own) for one, own in zip(log_bases[last:], rest)]
+    return np.concatenate(parts)

@@ -19,8 +19,7 @@ CORRECTED = (
 )  # penalties of the slopes of corrections, per standardised feature; before them there are none
 ALONE = (10.0, 3.0, 0.7)  # the same of a model of the client alone
 OWN_INTERCEPT = 0.1  # penalty of the intercepts of a correction
-FREE_INTERCEPT = 1e-2  # the same of a model of the client alone
-RARE_LABELS = 0.1  # the same of label shares: a label that was not seen gets about half a row
+RARE_LABELS = 0.1  # the same of a model of the client alone: a label that was not seen gets about half a row
 PRIOR = {"plain": 0.35, "corrected": 0.4, "tuned": 0.1, "alone": 0.15, "constant": 0.02}  # prior weights of the kinds
 FEW_AXES, MOST_AXES, ROWS_PER_AXIS = 40, 128, 8  # principal axes that take the place of more columns
 
@@ -63,32 +62,46 @@ def penalties(bases: int, features: int) -> np.ndarray:  # (stages, paths, r + 1
     ridge[1:, :-1, :-1] = np.array(CORRECTED)[:, None, None]
     ridge[1:, -1, :-1] = np.array(ALONE)[:, None]
     ridge[:, :-1, -1] = OWN_INTERCEPT
-    ridge[:, -1, -1] = FREE_INTERCEPT
-    ridge[0, -1, -1] = RARE_LABELS
+    ridge[:, -1, -1] = RARE_LABELS
     return ridge
 
 
 class Axes(NamedTuple):
     """Directions of standardised features: one per feature or, where there are many, principal axes."""
 
-    centre: np.ndarray  # (r,)
-    axes: np.ndarray  # (r, a)
+    centre: np.ndarray  # (..., r)
+    axes: np.ndarray  # (..., r, a)
 
-    def columns(self, raw: np.ndarray) -> np.ndarray:  # (n, a + 1)
-        """Features (n, r) along the axes, and a column of ones."""
-        along = (raw - self.centre) @ self.axes
-        return np.concatenate([along, np.ones((len(along), 1))], 1)
+    def columns(self, raw: np.ndarray, dtype: type = np.float64) -> np.ndarray:  # (..., n, a + 1)
+        """Features (..., n, r) along the axes, and a column of ones."""
+        found: np.ndarray = np.ones((*raw.shape[:-1], self.axes.shape[-1] + 1), dtype)
+        centred = (raw - self.centre[..., None, :]).astype(dtype, copy=False)
+        if self.axes.shape[-1] == self.axes.shape[-2]:  # one axis per feature; principal axes are fewer
+            scale: np.ndarray = np.diagonal(self.axes, axis1=-2, axis2=-1).astype(dtype)
+            np.multiply(centred, scale[..., None, :], out=found[..., :-1])
+        else:
+            found[..., :-1] = centred @ self.axes.astype(dtype)
+        return found
 
 
-def axes_of(raw: np.ndarray, w: np.ndarray) -> Axes:
-    """The axes of a client's rows (n, r)."""
-    share = w / w.sum()
-    centre = share @ raw
-    spread = np.sqrt(np.maximum(share @ (raw - centre) ** 2, 0.0))
+def count_axes(rows: int, features: int) -> int:
+    """How many axes a client of so many rows has."""
+    return min(features, int(np.clip(rows // ROWS_PER_AXIS, FEW_AXES, MOST_AXES)))
+
+
+def axes_of(raw: np.ndarray, w: np.ndarray, least: np.ndarray | float = 0.0, count: int | None = None) -> Axes:
+    """`count` axes of a client's rows (n, r), whose columns are scaled by their deviations or by `least` (r,), if that is more; or those
+    of several clients on leading axes.
+    """
+    share = w / w.sum(-1, keepdims=True)
+    centre = (share[..., None, :] @ raw)[..., 0, :]
+    centred = raw - centre[..., None, :]
+    variance = (share[..., None, :] @ centred**2)[..., 0, :]
+    spread = np.maximum(np.sqrt(np.maximum(variance, 0.0)), least)
     scale = np.where(spread > 1e-8 * (1 + np.abs(centre)), spread, 1.0)
-    most = int(np.clip(len(raw) // ROWS_PER_AXIS, FEW_AXES, MOST_AXES))
-    if raw.shape[1] <= most:
-        return Axes(centre, np.diag(1 / scale))
-    z = (raw - centre) / scale
-    _, directions = np.linalg.eigh((z * share[:, None]).T @ z)
-    return Axes(centre, directions[:, : -most - 1 : -1] / scale[:, None])
+    most = count_axes(*raw.shape[-2:]) if count is None else count
+    if raw.shape[-1] <= most:
+        return Axes(centre, np.eye(raw.shape[-1]) / scale[..., None])
+    z = centred / scale[..., None, :]
+    _, directions = np.linalg.eigh(np.swapaxes(z * share[..., None], -1, -2) @ z)
+    return Axes(centre, directions[..., : -most - 1 : -1] / scale[..., None])

@@ -1,7 +1,8 @@
 """What follows a run of learners: the fitted attributes, networks of groups, and what each client keeps.
 
-One SUM of second derivatives where linear learners took steps of SGD, one SUM of losses for the calibration, and a TELL for the clients'
-choices; for networks a TELL and a SUM of label counts more, and the SUMs of `input_groups` and `group_models`.
+One SUM of second derivatives where linear learners took steps of SGD, for linear learners one of squares of the columns and one of how
+well candidates explain rows, one SUM of losses for the calibration, and a TELL for the clients' choices; for networks a TELL and a SUM
+of label counts more, and the SUMs of `input_groups` and `group_models`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from unpooled.arrays import Array, to_numpy
-from unpooled.federation import Federation
+from unpooled.federation import Federation, find_layer
 from unpooled.learners import calibration, curvatures, exact, newton, penalties, personal, polishing
 from unpooled.learners.adapting import Adapting
 from unpooled.learners.calibration import NONE
@@ -23,6 +24,9 @@ from unpooled.learners.label_shift import label_shares
 from unpooled.learners.own_nets import GROUP_MODEL, Version, train_own
 from unpooled.learners.personal import Shared, personalise
 from unpooled.learners.trainer import Trainer, as_option
+
+UNITS = 1.5  # the largest deviation of a column is as good as 1 between 1 / UNITS and UNITS
+SMALL_UNITS = 0.1  # the smallest one above this: indicators, and columns whose gaps were filled, vary less
 
 
 class LearnerChoices(Adapting):
@@ -37,6 +41,7 @@ class LearnerChoices(Adapting):
     optimum_: tuple[np.ndarray, np.ndarray] | None = (
         None  # inverse second derivatives of linear learners, centre of the columns
     )
+    equal_units_: bool = False  # whether the penalty of the learners does not depend on the units of the columns
     n_effective_: float  # parameters that the rows determine
     history_: list[dict]
 
@@ -50,7 +55,7 @@ class LearnerChoices(Adapting):
         personal = set(private) - {"norm"}  # if clients have state of their own, only those of this process are listed
         self.clients_ = {name: own for name, own in kept.items() if own or not personal}
         self.own_: dict[str, np.ndarray] = {}
-        self.calibration_ = NONE
+        self.calibration_, self.one_calibration_ = NONE, []
         self.one_theta_ = self.theta_[:0]
         self.n_effective_ = 0.5 * self.theta_.size * (1 - 1 / len(self.classes_))
         if len(self.theta_) == 1 and self.learner == "linear":
@@ -64,9 +69,15 @@ class LearnerChoices(Adapting):
         small = newton.fits(trainer["inputs"], len(trainer["labels"]))
         if self.lr != "auto" or self.learner != "linear" or not small:
             return to_numpy(theta)
-        theta, *optimum = polishing.polish(fed, to_numpy(theta), trainer, weights, [int(i) for i in ids], float(self.C))
-        self.optimum_ = optimum[0], optimum[1]
+        sums = fed.sum(curvatures.column_sums, None)
+        C = self._strength(fed, self._spread(fed, to_numpy(sums.x) / float(sums.n)))
+        theta, *optimum = polishing.polish(fed, to_numpy(theta), trainer, weights, [int(i) for i in ids], C)
+        self.optimum_, self.equal_units_ = (optimum[0], optimum[1]), True
         return theta
+
+    def _strength(self, fed: Federation, spread: np.ndarray) -> Any:
+        """C, or one per column such that the penalty is of columns divided by their deviations, where they have units."""
+        return float(self.C) / np.where(spread > 0, spread, 1.0) ** 2 if has_units(fed, spread) else float(self.C)
 
     def _second_derivatives(self) -> tuple[np.ndarray, np.ndarray]:
         """(inverse at the optimum, centre of the columns) of a linear learner that was fitted exactly, else empty."""
@@ -118,24 +129,45 @@ class LearnerChoices(Adapting):
                 self.optimum_ = found
             options = {"trainer": self.trainer_, "own": own}
             inverse, centre = self._second_derivatives()
-            single, single_inverse = self._fit_single(fed, inverse)
-            down = Shared(
-                self.theta_, shares, self._optimism(fed), inverse, centre, np.array(NONE), single, single_inverse
-            )
+            spread = self._spread(fed, centre)
+            single, single_inverse = self._fit_single(fed, inverse, spread)
+            none = np.array([NONE] * (1 + len(single)))
+            optimism, unsaid = self._optimism(fed), personal.NOTHING_SAID
+            down = Shared(self.theta_, shares, optimism, inverse, centre, none, single, single_inverse, spread, *unsaid)
             self.one_theta_ = single
             if self.trainer_["hold_out"] or len(down.inverse):
-                self.calibration_ = calibration.best(fed.sum(personal.calibration_losses.using(**options), down))
-            fed.tell(personalise.using(**options), down._replace(calibration=np.array(self.calibration_)))
+                calibrations = calibration.best(fed.sum(personal.calibration_losses.using(**options), down))
+                self.calibration_, *self.one_calibration_ = calibrations
+            down = down._replace(calibration=np.array(self._calibrations))
+            if len(down.inverse):
+                said = fed.sum(personal.judge_candidates.using(**options), down)
+                down = down._replace(said=np.stack([said.shares, said.losses]), said_rows=said.rows)
+            fed.tell(personalise.using(**options), down)
         self._describe_choices(fed)
 
-    def _fit_single(self, fed: Federation, inverse: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(one linear learner of all rows (1, p) beside several that rows were left out of, inverse for its left-out rows); else none."""
-        if len(self.theta_) > 1 and len(inverse):
-            path = exact.fit(fed, self.trainer_, float(self.C))
+    def _fit_single(
+        self, fed: Federation, inverse: np.ndarray, spread: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:  # (1, p), and for its left-out rows
+        """One linear learner of all rows beside several that rows were left out of, or beside one whose columns have units of their own;
+        else none.
+
+        Its penalty is of columns divided by their deviations.
+        """
+        units = not self.equal_units_ and not isinstance(self.C, str) and has_units(fed, spread)
+        if len(inverse) and (len(self.theta_) > 1 or units):
+            path = exact.fit(fed, self.trainer_, self._strength(fed, spread))
             found = exact.at_optimum(fed, path)[0]
             if len(found):
                 return path.theta, found
         return self.theta_[:0], np.zeros((0, 0, 0, 0))
+
+    def _spread(self, fed: Federation, centre: np.ndarray) -> np.ndarray:  # (d,), or none
+        """Deviations of the columns over all clients about a centre, for linear learners: one SUM, or 1 where numbers are scaled."""
+        if not len(centre) or find_layer(fed, "find_moments") is not None:
+            return np.ones_like(centre)
+        about = curvatures.ColumnSums(np.zeros(()), centre)
+        squares = to_numpy(fed.sum(curvatures.second_moments.using(whole=False), about).xx)
+        return np.sqrt(squares[:-1] / squares[-1])
 
     @property
     def _learned_by_steps(self) -> bool:
@@ -162,6 +194,13 @@ class LearnerChoices(Adapting):
         if not getattr(self, "comparison_", None):
             return {}
         return {"Held-out log-loss of each client, alone and with the federation": gain_table(self.comparison_)}
+
+
+def has_units(fed: Federation, spread: np.ndarray) -> bool:
+    """Whether columns are as they were given, and their deviations (d,) far from 1: a penalty then depends on units."""
+    largest, least = spread.max(initial=0.0), spread[spread > 0].min(initial=1.0)
+    far = largest > UNITS or 0 < largest < 1 / UNITS or least < SMALL_UNITS
+    return bool(far) and find_layer(fed, "find_moments") is None
 
 
 def gain_table(comparison: Mapping[str, Mapping[str, float]]) -> str:

@@ -14,158 +14,276 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from scipy.linalg import lapack
 
 STEPS, SEVERAL_STEPS = 2, 5  # per penalty, of two classes and of more
-INTERCEPT_STEPS = 3  # for the intercepts alone
+INTERCEPT_STEPS = 2  # for the intercepts alone
+PSEUDO_ROWS = 0.5  # rows of each class that intercepts begin with
 LONGEST = 10.0  # change of a score by a step
 MOST_BEHIND = 80.0  # nats that a label is behind another class, at most
 MOST = 0.9  # of a row's own share in its score
+LITTLE = 1e-6  # of the mean second derivative, added to all of them against rounding
 
 
 class Paths(NamedTuple):
-    """Rows to be fitted, and how; the first penalty of a path is that of the intercepts alone."""
+    """Rows of several clients to be fitted, and how; the first penalty of a path is that of the intercepts alone."""
 
-    columns: np.ndarray  # (n, r + 1) features, the last one is 1
-    y: np.ndarray  # (n,) codes
-    w: np.ndarray  # (n,) row weights
-    offsets: np.ndarray  # (paths, n, c)
+    columns: np.ndarray  # (clients, n, r + 1) features, the last one is 1; zeros where rows are padding
+    y: np.ndarray  # (clients, n) codes
+    w: np.ndarray  # (clients, n) row weights, 0 is padding
+    offsets: np.ndarray  # (clients, paths, n, c)
     ridge: np.ndarray  # (stages, paths, r + 1) penalties in the order in which they are fitted
+    part: int = 1  # second derivatives are those of every so manieth row
 
 
 class Fitted(NamedTuple):
     """The corrections of every stage of every path."""
 
-    maps: np.ndarray  # (stages, paths, r + 1, c)
-    left_out: np.ndarray  # (stages, paths, n, c) scores of each row, had it not been fitted
+    maps: np.ndarray  # (clients, stages, paths, r + 1, c)
+    losses: np.ndarray  # (clients, stages, paths, n) -log P(label) of each row, had it not been fitted
 
 
 class Rows(NamedTuple):
     """Rows as the steps take them: classes before rows, one score where there are two classes."""
 
-    columns: np.ndarray  # (n, r)
-    w: np.ndarray  # (n,)
-    hit: np.ndarray  # (c, n) 1 where a row has the class
+    columns: np.ndarray  # (clients, n, r)
+    w: np.ndarray  # (clients, n)
+    hit: np.ndarray  # (clients, c, n) 1 where a row has the class
     two: bool
+    part: int
+
+    def some(self) -> Rows:
+        """Every so manieth row, with as much weight as all of them."""
+        if self.part == 1:
+            return self
+        w = self.w[:, :: self.part]
+        w = w * (self.w.sum(1, keepdims=True) / w.sum(1, keepdims=True))
+        return Rows(self.columns[:, :: self.part], w, self.hit[..., :: self.part], self.two, 1)
 
     def proba(self, scores: np.ndarray) -> np.ndarray:
-        """Probabilities (paths, c, n) of scores."""
+        """Probabilities (clients, paths, c, n) of scores."""
         return 0.5 + 0.5 * np.tanh(0.5 * scores) if self.two else softmax(scores)
 
-    def times(self, at: np.ndarray) -> np.ndarray:  # (paths, c, n)
-        """Scores of coefficients (paths, c, r)."""
-        return (at.reshape(-1, at.shape[-1]) @ self.columns.T).reshape(*at.shape[:2], -1)
+    def times(self, at: np.ndarray) -> np.ndarray:  # (clients, paths, c, n)
+        """Scores of coefficients (clients, paths, c, r)."""
+        flat = at.reshape(len(at), -1, at.shape[-1])
+        return (flat @ np.swapaxes(self.columns, 1, 2)).reshape(*at.shape[:3], -1)
 
-    def gradient(self, p: np.ndarray) -> np.ndarray:  # (paths, c, r)
-        """The gradient of the log-likelihood at probabilities (paths, c, n)."""
-        error = (self.hit - p) * self.w
-        return (error.reshape(-1, p.shape[-1]) @ self.columns).reshape(*p.shape[:2], -1)
+    def gradient(self, p: np.ndarray) -> np.ndarray:  # (clients, paths, c, r)
+        """The gradient of the log-likelihood at probabilities (clients, paths, c, n)."""
+        error = (self.hit[:, None] - p) * self.w[:, None, None]
+        return (error.reshape(len(p), -1, p.shape[-1]) @ self.columns).reshape(*p.shape[:3], -1)
 
-    def bend(self, p: np.ndarray, change: np.ndarray) -> np.ndarray:  # (paths,)
+    def bend(self, p: np.ndarray, change: np.ndarray) -> np.ndarray:  # (clients, paths)
         """Minus the second derivative of the log-likelihood along a change of the scores."""
-        mean = (p * change).sum(1, keepdims=True)  # of two classes, the change of the first one is 0
+        if self.two:
+            return np.asarray(((p - p * p) * change * change)[:, :, 0] @ self.w[:, :, None])[..., 0]
+        mean = (p * change).sum(2, keepdims=True)
         second = p * change * (change - mean)
-        return np.asarray(second.sum(1) @ self.w)
+        return np.asarray((second.sum(2) @ self.w[:, :, None])[..., 0])
+
+    def losses(self, scores: np.ndarray) -> np.ndarray:  # (clients, paths, n)
+        """-log P(label) from scores (clients, paths, c, n)."""
+        if self.two:
+            behind = scores[:, :, 0] * (1 - 2 * self.hit)
+            return np.log1p(np.exp(np.minimum(behind, MOST_BEHIND)))
+        behind = scores - (scores * self.hit[:, None]).sum(2, keepdims=True)
+        return np.log(np.exp(np.minimum(behind, MOST_BEHIND)).sum(2))
 
 
 class Stage(NamedTuple):
     """Where the paths stand."""
 
-    at: np.ndarray  # (paths, c, r) corrections
-    scores: np.ndarray  # (paths, c, n)
-    inverse: np.ndarray  # (paths, c, r, r) of the second derivatives within each class
+    at: np.ndarray  # (clients, paths, c, r) corrections
+    scores: np.ndarray  # (clients, paths, c, n)
+    root: np.ndarray  # (clients, paths, c, r, r) R with R'R the inverse of the second derivatives within each class
 
 
 def fit(problem: Paths, dtype: type = np.float32, steps: int | None = None) -> Fitted:
-    """The corrections along every path, and the scores of each row without it."""
+    """The corrections along every path, and the loss of each row without it; all clients at once."""
     two = problem.offsets.shape[-1] == 2  # then the difference of the two scores is all there is to fit
     ridge: np.ndarray = (0.5 * problem.ridge if two else problem.ridge).astype(dtype)
     rows, scores = _as_steps_take_them(problem, two, dtype)
-    constant = rows._replace(columns=rows.columns[:, -1:])
+    constant = rows._replace(columns=rows.columns[..., -1:])
     intercepts = ridge[0][:, -1:]
-    none: np.ndarray = np.zeros((*scores.shape[:2], 1), dtype)
-    stage = _next(constant, Stage(none, scores, _inverse(constant, scores, intercepts)), intercepts, INTERCEPT_STEPS)
-    slopes: np.ndarray = np.zeros((*scores.shape[:2], ridge.shape[-1] - 1), dtype)
-    maps, left_out = [np.concatenate([slopes, stage.at], -1)], [_without_each(constant, stage)]
-    stage = Stage(maps[0], stage.scores, _rough_inverse(rows, stage.scores, ridge[1]))
+    first = _first_intercepts(constant, scores)
+    moved = scores + first
+    stage = _next(constant, Stage(first, moved, _root(constant, moved, intercepts)), intercepts, INTERCEPT_STEPS)
+    slopes: np.ndarray = np.zeros((*scores.shape[:3], ridge.shape[-1] - 1), dtype)
+    single = _only_rows(rows)
+    maps, losses = [np.concatenate([slopes, stage.at], -1)], [_left_out(constant, stage, scores, single)]
+    stage = Stage(maps[0], stage.scores, _rough_root(rows, stage.scores, ridge[1]))
     for penalties in ridge[1:]:
         stage = _next(rows, stage, penalties, steps or (STEPS if two else SEVERAL_STEPS))
         maps.append(stage.at)
-        left_out.append(_without_each(rows, stage))
-    return Fitted(_of_all_classes(maps, two), _of_all_classes(left_out, two))
+        losses.append(_left_out(rows, stage, scores, single))
+    return Fitted(_of_all_classes(np.stack(maps, 1), two), np.stack(losses, 1))
 
 
 def _as_steps_take_them(problem: Paths, two: bool, dtype: type) -> tuple[Rows, np.ndarray]:
-    """(rows, scores (paths, c, n) of the offsets)."""
-    scores = np.swapaxes(problem.offsets, 1, 2)
-    classes = np.arange(scores.shape[1])[:, None]
+    """(rows, scores (clients, paths, c, n) of the offsets)."""
+    scores = np.swapaxes(problem.offsets, 2, 3)
+    classes = np.arange(scores.shape[2])[:, None]
     if two:
-        scores, classes = scores[:, 1:] - scores[:, :1], classes[1:]
-    hit = (problem.y == classes).astype(dtype)
-    return Rows(problem.columns.astype(dtype), problem.w.astype(dtype), hit, two), scores.astype(dtype)
+        scores, classes = scores[:, :, 1:] - scores[:, :, :1], classes[1:]
+    hit = (problem.y[:, None] == classes).astype(dtype)
+    columns: np.ndarray = problem.columns.astype(dtype, copy=False)
+    return Rows(columns, problem.w.astype(dtype), hit, two, problem.part), np.ascontiguousarray(scores, dtype)
 
 
-def _of_all_classes(found: list[np.ndarray], two: bool) -> np.ndarray:  # (stages, paths, ..., c)
-    """Coefficients or scores (paths, c, ...) of all classes, where only the difference of two was fitted."""
-    stacked = np.stack(found)
-    stacked = np.concatenate([-0.5 * stacked, 0.5 * stacked], 2) if two else stacked
-    return np.swapaxes(stacked, -1, -2)
+def _of_all_classes(maps: np.ndarray, two: bool) -> np.ndarray:  # (..., r, c)
+    """Coefficients (..., c, r) of all classes, where only the difference of two was fitted."""
+    maps = np.concatenate([-0.5 * maps, 0.5 * maps], -2) if two else maps
+    return np.swapaxes(maps, -1, -2)
 
 
 # ---- a stage of the paths ----
+
+
+def _first_intercepts(rows: Rows, scores: np.ndarray) -> np.ndarray:  # (clients, paths, c, 1)
+    """Intercepts to begin with: log of the rows of each class by those that the scores (clients, paths, c, n) expect.
+
+    From 0 the steps diverge where a client's labels are very unequal.
+    """
+    w = rows.w[:, :, None]
+    expected = rows.proba(scores) @ w[:, None] + PSEUDO_ROWS  # (clients, paths, c, 1)
+    counts = (rows.hit @ w + PSEUDO_ROWS)[:, None]
+    ratio = np.log(counts / expected)
+    if rows.two:
+        both = (w.sum(1, keepdims=True) + 2 * PSEUDO_ROWS)[:, None]
+        ratio = ratio - np.log((both - counts) / (both - expected))
+    return np.asarray(ratio.astype(scores.dtype))
 
 
 def _next(rows: Rows, stage: Stage, ridge: np.ndarray, steps: int) -> Stage:
     """The paths after some steps under penalties (paths, r)."""
     at, scores, penalty = stage.at, stage.scores, ridge[:, None]
     before = direction = np.zeros_like(at)
-    gain = np.ones((len(at), 1, 1), at.dtype)
+    gain = np.ones((*at.shape[:2], 1, 1), at.dtype)
     for _ in range(steps):
         p = rows.proba(scores)
         gradient = rows.gradient(p) - penalty * at
-        scaled = (stage.inverse @ gradient[..., None])[..., 0]
+        scaled = (np.swapaxes(stage.root, -1, -2) @ (stage.root @ gradient[..., None]))[..., 0]
         conjugate = np.maximum(_total((gradient - before) * scaled) / gain, 0)  # Polak and Ribiere
         direction = scaled + conjugate * direction
         before, gain = gradient, np.maximum(_total(gradient * scaled), 1e-30)
         change = rows.times(direction)
-        curved = rows.bend(p, change)[:, None, None] + _total(penalty * direction**2)
+        curved = rows.bend(p, change)[..., None, None] + _total(penalty * direction**2)
         length = _total(gradient * direction) / np.maximum(curved, 1e-30)
-        length = np.minimum(length, LONGEST / np.maximum(np.abs(change).max((1, 2), keepdims=True), 1e-30))
+        length = np.minimum(length, LONGEST / np.maximum(np.abs(change).max((2, 3), keepdims=True), 1e-30))
         at, scores = at + length * direction, scores + length * change
-    return Stage(at, scores, _inverse(rows, scores, ridge))
+    return Stage(at, scores, _root(rows, scores, ridge))
 
 
-def _total(a: np.ndarray) -> np.ndarray:  # (paths, 1, 1)
+def _total(a: np.ndarray) -> np.ndarray:  # (clients, paths, 1, 1)
     """Sums over all coefficients of each path."""
-    return a.sum((1, 2), keepdims=True)
+    return a.sum((2, 3), keepdims=True)
 
 
-def _inverse(rows: Rows, scores: np.ndarray, ridge: np.ndarray) -> np.ndarray:  # (paths, c, r, r)
-    """The inverse of the penalised second derivatives within each class."""
-    weights = curvature(rows.proba(scores), rows.two) * rows.w
-    wide = rows.columns.shape[1]
-    second = np.stack([(rows.columns * own[:, None]).T @ rows.columns for own in weights.reshape(-1, len(rows.w))])
-    second = second.reshape(*scores.shape[:2], wide, wide)
+def _root(rows: Rows, scores: np.ndarray, ridge: np.ndarray) -> np.ndarray:  # (clients, paths, c, r, r)
+    """The inverse of the Cholesky factor of the penalised second derivatives within each class."""
+    rows, scores = rows.some(), scores[..., :: rows.part]
+    wide = rows.columns.shape[-1]
+    weights = np.sqrt(curvature(rows.proba(scores), rows.two) * rows.w[:, None, None])
+    second = np.empty((*scores.shape[:3], wide, wide), scores.dtype)
+    for path, c in np.ndindex(scores.shape[1:3]):
+        scaled = rows.columns * weights[:, path, c, :, None]
+        second[:, path, c] = np.swapaxes(scaled, 1, 2) @ scaled
     diagonal = np.arange(wide)
-    second[..., diagonal, diagonal] += ridge[:, None]
-    return np.linalg.inv(second)
+    second[..., diagonal, diagonal] += ridge[:, None] + LITTLE * second[..., diagonal, diagonal].mean(-1, keepdims=True)
+    return inverse_roots(second)
 
 
-def _rough_inverse(rows: Rows, scores: np.ndarray, ridge: np.ndarray) -> np.ndarray:  # (paths, c, r, r)
-    """The inverse of the diagonal of the penalised second derivatives."""
-    weights = curvature(rows.proba(scores), rows.two) * rows.w
-    second = (weights.reshape(-1, len(rows.w)) @ rows.columns**2).reshape(*scores.shape[:2], -1) + ridge[:, None]
-    return np.eye(second.shape[-1], dtype=second.dtype) / second[..., None]
+def inverse_roots(matrices: np.ndarray) -> np.ndarray:
+    """The inverses of the Cholesky factors of positive definite matrices (..., r, r)."""
+    wide = matrices.shape[-1]
+    if wide == 1:
+        return 1 / np.sqrt(matrices)
+    single = matrices.dtype == np.float32
+    factor, invert = (lapack.spotrf, lapack.strtri) if single else (lapack.dpotrf, lapack.dtrtri)
+    found = np.empty_like(matrices)
+    for own, matrix in zip(found.reshape(-1, wide, wide), matrices.reshape(-1, wide, wide)):
+        lower, failed = factor(matrix, lower=1, clean=1)
+        own[:] = _eigen_root(matrix) if failed else invert(lower, lower=1, overwrite_c=1)[0]
+    return found
 
 
-def _without_each(rows: Rows, stage: Stage) -> np.ndarray:  # (paths, c, n)
-    """Scores of each row under the corrections of all other rows: one Newton step within each class."""
-    columns, wide = rows.columns, rows.columns.shape[1]
-    blocks = stage.inverse.reshape(-1, wide, wide)
-    leverage = np.stack([np.einsum("nr,nr->n", columns @ own, columns) for own in blocks]) * rows.w
-    leverage = leverage.reshape(stage.scores.shape)
+def _eigen_root(matrix: np.ndarray) -> np.ndarray:
+    """R with R'R the inverse of a matrix that is not positive definite by rounding errors."""
+    values, vectors = np.linalg.eigh(matrix)
+    return np.asarray((vectors / np.sqrt(np.maximum(values, LITTLE * values.max()))).T)
+
+
+def _rough_root(rows: Rows, scores: np.ndarray, ridge: np.ndarray) -> np.ndarray:  # (clients, paths, c, r, r)
+    """The same of the diagonal of the penalised second derivatives."""
+    weights = curvature(rows.proba(scores), rows.two) * rows.w[:, None, None]
+    squares = weights.reshape(len(scores), -1, weights.shape[-1]) @ rows.columns**2
+    second = squares.reshape(*scores.shape[:3], -1) + ridge[:, None]
+    return np.eye(second.shape[-1], dtype=second.dtype) / np.sqrt(second)[..., None]
+
+
+def _left_out(rows: Rows, stage: Stage, offsets: np.ndarray, single: np.ndarray) -> np.ndarray:  # (clients, paths, n)
+    """-log P(label) of each row under the corrections of all other rows.
+
+    If second derivatives are those of a part of the rows, all losses are raised by as much as those of this part in the mean.
+    """
+    if rows.part == 1:
+        return rows.losses(_without_each(rows, stage, offsets, single))
+    some = rows.some()
+    own, fitted = rows.w[:, None, :: rows.part], rows.losses(stage.scores)
+    few = stage._replace(scores=stage.scores[..., :: rows.part])
+    without = some._replace(w=rows.w[:, :: rows.part])
+    more = some.losses(_without_each(without, few, offsets, single[:0])) - fitted[..., :: rows.part]
+    return fitted + (own * more).sum(-1, keepdims=True) / own.sum(-1, keepdims=True)
+
+
+def _without_each(rows: Rows, stage: Stage, offsets: np.ndarray, single: np.ndarray) -> np.ndarray:
+    """Scores (clients, paths, c, n) of each row under the corrections of all other rows: one Newton step within each class.
+
+    A class whose `single` row is left out is one that the client has not seen, see `_as_unseen`.
+    """
+    leverage = np.empty_like(stage.scores)
+    for path, c in np.ndindex(leverage.shape[1:3]):
+        along = rows.columns @ np.swapaxes(stage.root[:, path, c], 1, 2)
+        leverage[:, path, c] = np.einsum("bnr,bnr->bn", along, along)
+    leverage *= rows.w[:, None, None]
     p = rows.proba(stage.scores)
     own_share = np.minimum(curvature(p, rows.two) * leverage, MOST)
-    return stage.scores - leverage * (rows.hit - p) / (1 - own_share)
+    left_out = stage.scores - leverage * (rows.hit[:, None] - p) / (1 - own_share)
+    for who, row in single:
+        own = rows._replace(columns=rows.columns[who], w=rows.w[who], hit=rows.hit[who])
+        _as_unseen(left_out[who], own, stage.scores[who], offsets[who], row)
+    return left_out
+
+
+def _only_rows(rows: Rows) -> np.ndarray:  # (rows, 2)
+    """(client, row) of the rows that are the only ones of their class."""
+    hit = np.concatenate([1 - rows.hit, rows.hit], 1) if rows.two else rows.hit
+    hit = hit * (rows.w > 0)[:, None]
+    who, which = np.nonzero(hit.sum(-1) == 1)
+    return np.column_stack([who, hit[who, which].argmax(-1)])
+
+
+def _as_unseen(left_out: np.ndarray, rows: Rows, scores: np.ndarray, offsets: np.ndarray, row: int) -> None:
+    """Write the scores of a client's row whose class has no other row: no slopes, and an intercept with which PSEUDO_ROWS rows are
+    expected. Arrays have no axis of clients.
+
+    That is about what the penalty of the intercepts makes of a class without rows.
+    """
+    if rows.two:
+        sign = 2 * rows.hit[0, row] - 1
+        offset, others, place = sign * offsets[:, 0], np.zeros((1, 1), scores.dtype), 0
+    else:
+        sign, place = 1.0, int(rows.hit[:, row].argmax())
+        offset, others = offsets[:, place], _log_sum(np.delete(scores, place, 1))
+    expected = _log_sum((offset - others + np.log(np.maximum(rows.w, 1e-30)))[..., None])  # (paths, 1)
+    left_out[:, place, row] = sign * (offset[:, row] + np.log(PSEUDO_ROWS) - expected[:, 0])
+
+
+def _log_sum(scores: np.ndarray) -> np.ndarray:
+    """log of the sum of exp along axis 1."""
+    top = scores.max(1)
+    return np.asarray(top + np.log(np.exp(scores - top[:, None]).sum(1)))
 
 
 # ---- probabilities ----
@@ -192,9 +310,9 @@ def softmax(scores: np.ndarray) -> np.ndarray:
 
 
 def label_losses(scores: np.ndarray, y: np.ndarray) -> np.ndarray:  # (..., n)
-    """-log P(label) from scores (..., n, c) and codes (n,)."""
-    label = scores[..., np.arange(len(y)), y][..., None]
-    return np.log(np.exp(np.minimum(scores - label, MOST_BEHIND)).sum(-1))
+    """-log P(label) from scores (..., n, c) and codes (..., n)."""
+    behind = scores - np.take_along_axis(scores, np.broadcast_to(y, scores.shape[:-1])[..., None], -1)
+    return np.asarray(np.log(np.exp(np.minimum(behind, MOST_BEHIND)).sum(-1)))
 
 
 def log_softmax(scores: np.ndarray) -> np.ndarray:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from unpooled.arrays import Array, Float, to_numpy
 from unpooled.client import SUM, Client, client
-from unpooled.learners.penalties import with_one
+from unpooled.learners.rows import Rows
 from unpooled.learners.trainer import Trainer
+from unpooled.maths import logistic
 from unpooled.maths.gaussian import pack_triangle
 from unpooled.tree import message
 
@@ -99,45 +101,36 @@ def column_sums(down: None, client: Client) -> ColumnSums:
 @client("learners.curvature", SUM, adds=True)
 def curvature(down: Linear, client: Client, *, trainer: dict) -> Curvature:
     """Log-likelihood of a linear learner, its gradient and its second derivatives."""
-    rows, log_p, loglik = likelihood(down, client, trainer)
-    one = with_one(rows.x - down.centre)  # (..., n, d + 1)
-    p = np.exp(log_p[..., 0, 1:, :])  # (..., c - 1, n)
-    return Curvature(
-        rows.w.sum(-1), loglik, gradient_of(rows.y, rows.w, p, one), pack_triangle(second_of(rows.w, p, one))
-    )
+    rows = rows_of(client, trainer)
+    return Curvature(*_of_each(lambda *own: sums_of(Rows(*own), down.theta[0], down.centre, _second), *rows))
 
 
 @client("learners.slope", SUM, adds=True)
 def slope(down: Linear, client: Client, *, trainer: dict) -> Slope:
     """Log-likelihood of a linear learner and its gradient."""
-    rows, log_p, loglik = likelihood(down, client, trainer)
-    one, p = with_one(rows.x - down.centre), np.exp(log_p[..., 0, 1:, :])
-    return Slope(rows.w.sum(-1), loglik, gradient_of(rows.y, rows.w, p, one))
+    rows = rows_of(client, trainer)
+    return Slope(*_of_each(lambda *own: sums_of(Rows(*own), down.theta[0], down.centre), *rows))
 
 
 @client("learners.block_slope", SUM, adds=True)
 def block_slope(down: Linear, client: Client, *, trainer: dict) -> Blocks:
     """Log-likelihood of a linear learner, its gradient, and the block of each class of its second derivatives."""
-    rows, log_p, loglik = likelihood(down, client, trainer)
-    one, p = with_one(rows.x - down.centre), np.exp(log_p[..., 0, :, :])
-    gradient = gradient_of(rows.y, rows.w, p[..., 1:, :], one)
-    return Blocks(rows.w.sum(-1), loglik, gradient, pack_triangle(blocks_of(rows.w, p, one)))
+    rows = rows_of(client, trainer)
+    return Blocks(
+        *_of_each(lambda *own: sums_of(Rows(*own), down.theta[0], down.centre, logistic.second_within), *rows)
+    )
 
 
 @client("learners.part_curvature", SUM)
 def part_curvature(down: Learners, client: Client, *, trainer: dict, weights: str, ids: list) -> PartCurvature:
     """Log-likelihood of each linear learner, its gradient and second derivatives, by the client's weights of the learners."""
     share = shares_of(client.state, weights, ids, client.w.shape[:-1])  # (..., k)
-    parts = []
-    for k in range(len(ids)):
-        rows, log_p, _ = likelihood(Linear(down.theta[k : k + 1], down.centre), client, trainer)
-        w = rows.w * share[..., k : k + 1]
-        one, p = with_one(rows.x - down.centre), np.exp(log_p[..., 0, 1:, :])
-        chosen = np.take_along_axis(log_p[..., 0, :, :], rows.y[..., None, :], -2)[..., 0, :]
-        second = pack_triangle(second_of(w, p, one))
-        parts.append((w.sum(-1), (w * chosen).sum(-1), gradient_of(rows.y, w, p, one), second))
-    n, loglik, gradient, second = zip(*parts)
-    return PartCurvature(np.stack(n, -1), np.stack(loglik, -1), np.stack(gradient, -2), np.stack(second, -2))
+
+    def of_one(x: np.ndarray, y: np.ndarray, w: np.ndarray, share: np.ndarray) -> list[np.ndarray]:
+        parts = [sums_of(Rows(x, y, w * own), theta, down.centre, _second) for own, theta in zip(share, down.theta)]
+        return [np.stack(part) for part in zip(*parts)]
+
+    return PartCurvature(*_of_each(of_one, *rows_of(client, trainer), share))
 
 
 def shares_of(state: dict, weights: str, ids: list, lead: tuple[int, ...]) -> np.ndarray:  # (..., k)
@@ -149,51 +142,56 @@ def shares_of(state: dict, weights: str, ids: list, lead: tuple[int, ...]) -> np
 @client("learners.second_moments", SUM, adds=True)
 def second_moments(centre: ColumnSums, client: Client, *, whole: bool) -> SecondMoments:
     """Second moments of the columns about their mean; without `whole` their diagonal."""
-    x, w = (to_numpy(a).astype(np.float64, copy=False) for a in (client.x, client.w))
-    one = with_one(x - centre.x)
-    if not whole:
-        return SecondMoments((w[..., None, :] @ one**2)[..., 0, :])
-    return SecondMoments(pack_triangle(np.swapaxes(one * w[..., None], -1, -2) @ one))
+
+    def of_one(x: np.ndarray, w: np.ndarray) -> list[np.ndarray]:
+        blocks = logistic.blocks(x, centre.x)
+        total: Any = sum(logistic.gram(w[place], z) if whole else w[place] @ z**2 for place, z in blocks)
+        return [pack_triangle(total) if whole else total]
+
+    return SecondMoments(*_of_each(of_one, to_numpy(client.x), to_numpy(client.w).astype(np.float64, copy=False)))
 
 
-def likelihood(down: Linear, client: Client, trainer: dict) -> tuple[Any, np.ndarray, np.ndarray]:
-    """(rows, log-probabilities (..., 1, c, n), log-likelihood (...,)), in float64."""
-    learner = Trainer(**trainer)._replace(device=None)
-    rows = learner.rows(client)
-    rows = rows._replace(x=rows.x.astype(np.float64, copy=False), w=rows.w.astype(np.float64, copy=False))
-    log_p = learner.log_proba(down.theta, rows.x)
-    chosen = np.take_along_axis(log_p[..., 0, :, :], rows.y[..., None, :], -2)[..., 0, :]
-    return rows, log_p, (rows.w * chosen).sum(-1)
+# ---- sums over rows ----
 
 
-def gradient_of(y: np.ndarray, w: np.ndarray, p: np.ndarray, one: np.ndarray) -> np.ndarray:  # (..., q)
-    """The gradient of the log-likelihood: labels y (..., n), probabilities p (..., c - 1, n), columns and 1 (..., n, d + 1)."""
-    hit = y[..., None, :] == np.arange(1, p.shape[-2] + 1)[:, None]  # (..., c - 1, n)
-    gradient = ((hit - p) * w[..., None, :]) @ one
-    return gradient.reshape(*gradient.shape[:-2], -1)
+def rows_of(client: Client, trainer: dict) -> Rows:
+    """The client's rows as arrays, with weights in float64."""
+    rows = Trainer(**trainer)._replace(device=None).rows(client)
+    return rows._replace(w=rows.w.astype(np.float64, copy=False))
 
 
-def second_of(w: np.ndarray, p: np.ndarray, one: np.ndarray) -> np.ndarray:  # (..., q, q)
-    """Minus the second derivatives: block (a, b) is the sum of w p_a ([a = b] - p_b) z z', most of it one product."""
-    free, wide = p.shape[-2], one.shape[-1]
-    if free == 1:
-        weight = w * p[..., 0, :] * (1 - p[..., 0, :])
-        return np.swapaxes(one * weight[..., None], -1, -2) @ one
-    by_class = np.sqrt(w)[..., None] * np.swapaxes(p, -1, -2)  # (..., n, c - 1)
-    all_classes = (by_class[..., None] * one[..., None, :]).reshape(*one.shape[:-1], free * wide)
-    second = -np.swapaxes(all_classes, -1, -2) @ all_classes
-    for a in range(free):
-        own = slice(a * wide, (a + 1) * wide)
-        second[..., own, own] += np.swapaxes(one * (w * p[..., a, :])[..., None], -1, -2) @ one
-    return second
+def sums_of(
+    rows: Rows, theta: np.ndarray, centre: np.ndarray, second: Callable[..., np.ndarray] | None = None
+) -> list[np.ndarray]:
+    """[rows, log-likelihood, gradient (q,)] of a linear learner (p,) over the rows of one client.
 
-
-def blocks_of(w: np.ndarray, p: np.ndarray, one: np.ndarray) -> np.ndarray:  # (..., c, d + 1, d + 1)
-    """Minus the second derivatives in the parameters of each class: the sum of w p_a (1 - p_a) z z'; p is (..., c, n).
-
-    In 32 bits: they precondition steps and tell a row's share in its own scores.
+    Last comes what `second` finds, given weights, probabilities and columns about the centre, as packed triangles.
     """
-    roots = np.sqrt(w[..., None, :] * p * (1 - p)).astype(np.float32)
-    rows = one.astype(np.float32)
-    scaled = (rows * own[..., None] for own in np.moveaxis(roots, -2, 0))
-    return np.stack([np.swapaxes(a, -1, -2) @ a for a in scaled], -3).astype(np.float64)
+    coef = theta.reshape(-1, len(centre) + 1) + 0.0
+    coef[:, -1] += coef[:, :-1] @ centre
+    coef = coef[1:] - coef[:1] if len(coef) == 2 else coef
+    parts = []
+    for place, z in logistic.blocks(rows.x, centre):
+        y, w = rows.y[place], rows.w[place]
+        p, log_label = logistic.probabilities(z, y, coef)
+        found = [w.sum(), w @ log_label, logistic.gradient_of(y, w, _free(p), z)]
+        parts.append(found if second is None else [*found, second(w, p, z)])
+    total = [np.asarray(sum(part[1:], start=part[0])) for part in zip(*parts)]
+    return total if second is None else [*total[:-1], pack_triangle(total[-1])]
+
+
+def _second(w: np.ndarray, p: np.ndarray, z: np.ndarray) -> np.ndarray:
+    """Second derivatives in the free parameters."""
+    return logistic.second_of(w, _free(p), z)
+
+
+def _free(p: np.ndarray) -> np.ndarray:
+    """Probabilities of the classes with free parameters: of two classes there is but one, of more all but the first."""
+    return p if len(p) == 1 else p[1:]
+
+
+def _of_each(of_one: Callable[..., list[np.ndarray]], *arrays: np.ndarray) -> list[np.ndarray]:
+    """What `of_one` finds for a client, or for each of several stacked ones; rows are the first of `arrays`."""
+    if arrays[0].ndim == 2:
+        return of_one(*arrays)
+    return [np.stack(part) for part in zip(*(of_one(*one) for one in zip(*arrays)))]

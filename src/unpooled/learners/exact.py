@@ -2,7 +2,8 @@
 
 One SUM of column sums at the start, then one SUM per round: the log-likelihood, its gradient and, for Newton steps, its second
 derivatives. L-BFGS asks once for the second moments of the columns, by which its first steps are preconditioned, and in the rounds of
-REFRESHED for the second derivatives within each class, which take their place.
+REFRESHED for the second derivatives within each class, which take their place. Newton steps are lengthened far from the optimum (see
+`maths.logistic`), and a last step after which next to nothing would be left is taken without another SUM.
 
 The loss is scikit-learn's: sum of log-losses + |coefficients|^2 / (2 C), intercepts free. Scores of the first class are held at 0,
 and columns are centred, so that neither rounding nor the number of rounds depends on their origin.
@@ -31,6 +32,7 @@ from unpooled.learners.curvatures import (
 from unpooled.learners.newton import solve
 from unpooled.learners.penalties import Penalty, as_theta, penalty
 from unpooled.maths.gaussian import unpack_triangle
+from unpooled.maths.logistic import lengthened
 from unpooled.tree import message
 
 CLOSE = 1e-6  # root mean square change of the scores by a step, below which the optimum is reached
@@ -50,7 +52,7 @@ class Path(NamedTuple):
     """Where the search for the optimum stands. Points are free parameters of centred columns, (q,)."""
 
     trainer: dict
-    C: float  # inverse strength of the penalty
+    C: float | Array  # inverse strength of the penalty, of all columns or one of each
     centre: Array  # (d,)
     at: Array  # the point to be evaluated next
     base: Array  # the last point accepted
@@ -61,6 +63,7 @@ class Path(NamedTuple):
     scale: Array  # preconditioner of L-BFGS: (1, d + 1, d + 1), (classes, d + 1, d + 1), or (d + 1,); (0,) with Newton steps
     refreshed: int  # how often `scale` was replaced
     moved: float  # by the last step: root mean square change of the scores
+    reached: bool  # whether the next step would move them by next to nothing
     halvings: int
     rows: float
     inverse: Array  # (1, 1, q, q) of the second derivatives near the optimum; (0, 0, 0, 0) before, and with L-BFGS
@@ -70,11 +73,6 @@ class Path(NamedTuple):
     def theta(self) -> np.ndarray:
         """(1, p) the last point accepted, as the learner takes it."""
         return as_theta(self.base, self.centre)
-
-    @property
-    def reached(self) -> bool:
-        """Whether the last step moved the scores by next to nothing."""
-        return self.moved < CLOSE or self.halvings > MAX_HALVINGS
 
     @property
     def classes(self) -> int:
@@ -101,7 +99,7 @@ def takes_newton_steps(inputs: int, classes: int) -> bool:
     return newton.fits(inputs, classes) and (classes == 2 or few)
 
 
-def begin(fed: Federation, trainer: dict, C: float) -> Path:
+def begin(fed: Federation, trainer: dict, C: float | np.ndarray) -> Path:
     """The path before its first point, all zeros; one SUM of the columns."""
     sums = fed.sum(column_sums, None)
     centre, rows = to_numpy(sums.x) / float(sums.n), float(sums.n)
@@ -110,7 +108,7 @@ def begin(fed: Federation, trainer: dict, C: float) -> Path:
     exact = takes_newton_steps(inputs, classes)
     scale = np.zeros(0) if exact else _preconditioner(fed, centre, rows, penalty(classes, inputs, C))
     none = np.zeros((0, len(at)))
-    return Path(trainer, C, centre, at, at, np.inf, at, none, none, scale, 0, np.inf, 0, rows, NO_INVERSE, 0)
+    return Path(trainer, C, centre, at, at, np.inf, at, none, none, scale, 0, np.inf, False, 0, rows, NO_INVERSE, 0)
 
 
 def advance(fed: Federation, path: Path) -> tuple[Path, Info]:
@@ -122,15 +120,26 @@ def advance(fed: Federation, path: Path) -> tuple[Path, Info]:
     info = {"loglik": float(total.loglik / total.n)}
     path = path._replace(round=path.round + 1)
     if not _accepted(path, objective):
-        at = path.base + _shorter(path, objective) * (path.at - path.base)
-        return path._replace(at=at, halvings=path.halvings + 1), info
-    path, step = _newton(path, gradient, total, pen) if not path.scale.size else _l_bfgs(path, gradient, total, pen)
-    moved = float(np.sqrt(max(step @ gradient, 0.0) / path.rows))
-    path = path._replace(base=path.at, at=path.at + step, objective=objective, gradient=gradient, moved=moved)
-    return path._replace(halvings=0), info | {"change": moved}
+        at, halvings = path.base + _shorter(path, objective) * (path.at - path.base), path.halvings + 1
+        return path._replace(at=at, halvings=halvings, reached=halvings > MAX_HALVINGS), info
+    path, step, moved = (_l_bfgs if path.scale.size else _newton)(path, gradient, total, pen)
+    last = _left(path, moved) < CLOSE
+    path = path._replace(base=path.at + last * step, at=path.at + step, objective=objective, gradient=gradient)
+    return path._replace(moved=moved, reached=last, halvings=0), info | {"change": moved}
 
 
-def fit(fed: Federation, trainer: dict, C: float) -> Path:
+def _left(path: Path, moved: float) -> float:
+    """About how much the scores will move after a step that moves them by `moved`, as steps become smaller.
+
+    Newton's steps do so quadratically; of L-BFGS it is assumed that the next one is smaller by as much as this one.
+    """
+    if moved > NEAR:
+        return moved
+    ratio = min(moved / min(path.moved, 1.0), 1.0)
+    return moved * (ratio if path.scale.size else ratio**2)
+
+
+def fit(fed: Federation, trainer: dict, C: float | np.ndarray) -> Path:
     """The path at the optimum, after MAX_ROUNDS at most."""
     path = begin(fed, trainer, C)
     while not path.reached and path.round < MAX_ROUNDS:
@@ -142,7 +151,7 @@ def restarted(path: Path, C: float) -> Path:
     """The path from its last point towards the optimum of another C."""
     none = path.steps[:0]
     path = path._replace(C=C, at=path.base, objective=np.inf, moved=np.inf, steps=none, changes=none)
-    return path._replace(round=0, refreshed=0, halvings=0, inverse=NO_INVERSE)
+    return path._replace(round=0, refreshed=0, halvings=0, reached=False, inverse=NO_INVERSE)
 
 
 def at_optimum(fed: Federation, path: Path) -> tuple[np.ndarray, np.ndarray]:
@@ -160,14 +169,22 @@ def _ask(fed: Federation, path: Path) -> Any:
     return fed.sum(ask.using(trainer=path.trainer), Linear(as_theta(path.at, path.centre), path.centre))
 
 
-def _newton(path: Path, gradient: np.ndarray, total: Any, pen: Penalty) -> tuple[Path, np.ndarray]:
-    """(the path, its next step); near the optimum the inverse of the second derivatives is kept."""
+def _newton(path: Path, gradient: np.ndarray, total: Any, pen: Penalty) -> tuple[Path, np.ndarray, float]:
+    """(the path, its next step, root mean square change of the scores by a Newton step).
+
+    Far from the optimum the step is longer than Newton's; near it the inverse of the second derivatives is kept.
+    """
     second = unpack_triangle(to_numpy(total.curvature)) + pen.matrix
     step = solve(second, gradient)
-    if np.sqrt(max(step @ gradient, 0.0) / path.rows) < NEAR:
-        inverse = solve(second, np.eye(len(second)))
-        path = path._replace(inverse=inverse[None, None])
-    return path, step
+    moved = _size(step, gradient, path.rows)
+    if moved < NEAR:
+        return path._replace(inverse=solve(second, np.eye(len(second)))[None, None]), step, moved
+    return path, lengthened(step, path.at - path.base, second) if path.halvings == 0 else step, moved
+
+
+def _size(step: np.ndarray, gradient: np.ndarray, rows: float) -> float:
+    """The root mean square change of the scores by a step."""
+    return float(np.sqrt(max(step @ gradient, 0.0) / rows))
 
 
 def _accepted(path: Path, objective: float) -> bool:
@@ -188,15 +205,18 @@ def _shorter(path: Path, objective: float) -> float:
 # ---- L-BFGS ----
 
 
-def _l_bfgs(path: Path, gradient: np.ndarray, total: Any, pen: Penalty) -> tuple[Path, np.ndarray]:
-    """(the path with its last step remembered, its next step); a new preconditioner begins with an empty memory."""
+def _l_bfgs(path: Path, gradient: np.ndarray, total: Any, pen: Penalty) -> tuple[Path, np.ndarray, float]:
+    """(the path with its last step remembered, its next step, root mean square change of the scores by it); a new preconditioner
+    begins with an empty memory.
+    """
     if isinstance(total, Blocks):
         none = path.steps[:0]
         scale = _inverse_blocks(total, pen)
         path = path._replace(scale=scale, refreshed=path.refreshed + 1, steps=none, changes=none)
     else:
         path = _remember(path, gradient)
-    return path, _quasi_newton(path, gradient)
+    step = _quasi_newton(path, gradient)
+    return path, step, _size(step, gradient, path.rows)
 
 
 def _preconditioner(fed: Federation, centre: np.ndarray, rows: float, pen: Penalty) -> np.ndarray:

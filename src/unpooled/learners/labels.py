@@ -19,6 +19,8 @@ from unpooled.errors import BadData
 from unpooled.federation import Federation
 from unpooled.tree import message
 
+MOST_CODES = 1000  # labels that are whole numbers below it are found by counting
+
 
 @message("learners.LabelCounts")
 class LabelCounts(NamedTuple):
@@ -51,16 +53,16 @@ def label_counts(down: None, client: Client, *, labels: list) -> LabelCounts:
     rows = real.sum(-1).astype(np.float64)
     width = client.x.shape[-1]
     outside = (real & ~known).sum(-1).astype(np.float64)
-    missing = _incomplete(client).sum(-1).astype(np.float64)
+    missing = _incomplete(client)
     return LabelCounts(rows, np.stack(hits, -1).astype(np.float64), outside, missing, width * rows, width**2 * rows)
 
 
 @client("learners.table_summary", GATHER, batched=False)
 def table_summary(down: None, client: Client) -> TableSummary:
     """Which classes the client has, its number of columns, and how many of its rows have missing values."""
-    text = json.dumps(np.unique(_labels_of(client)).tolist())
+    text = json.dumps(distinct(_labels_of(client)).tolist())
     labels = np.frombuffer(text.encode(), dtype=np.uint8)
-    return TableSummary(labels, np.asarray(client.x.shape[-1]), np.asarray(_incomplete(client).sum()))
+    return TableSummary(labels, np.asarray(client.x.shape[-1]), _incomplete(client).astype(np.int64))
 
 
 def _labels_of(client: Client) -> np.ndarray:
@@ -70,9 +72,20 @@ def _labels_of(client: Client) -> np.ndarray:
     return to_numpy(client.y)
 
 
+def distinct(y: np.ndarray) -> np.ndarray:
+    """The labels in order, each once; small whole numbers are counted."""
+    if y.dtype.kind in "iu" and y.size and y.min() >= 0 and y.max() < MOST_CODES:
+        return np.flatnonzero(np.bincount(y))
+    return np.unique(y)
+
+
 def _incomplete(client: Client) -> np.ndarray:
-    """Which rows have missing values, (..., n)."""
-    return np.isnan(to_numpy(client.x)).any(-1) & (to_numpy(client.w) > 0)
+    """How many rows have missing values, (...)."""
+    x, w = to_numpy(client.x), to_numpy(client.w)
+    with np.errstate(all="ignore"):
+        if not np.isnan(x.sum()):
+            return np.zeros(w.shape[:-1])
+    return np.asarray((np.isnan(x).any(-1) & (w > 0)).sum(-1), dtype=np.float64)
 
 
 # ---- at the server ----
@@ -172,6 +185,14 @@ def _read_labels(name: str, summary: TableSummary) -> list:
 
 
 # ---- labels as codes ----
+
+
+def codes_of(client: Client, labels: Sequence) -> np.ndarray:
+    """The codes of a client's labels, see `codes`; found once."""
+    known = client.memo.get("codes")
+    if known is None or known[0] != list(labels):
+        known = client.memo["codes"] = (list(labels), codes(client.y, labels, client.w))
+    return known[1]
 
 
 def codes(y: Array, labels: Sequence, w: Array | None = None) -> np.ndarray:

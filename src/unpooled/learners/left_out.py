@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from unpooled.learners.penalties import with_one
+from unpooled.maths import logistic
 
 MAX_EXACT = 64  # free parameters up to which the inverse is that of all second derivatives
 MOST = 0.99  # of a row's own share in its score
@@ -32,11 +32,14 @@ def without_each(
 
     x (n, d), y codes (n,), w (n,), log_p (n, c) at the optimum, inverse (blocks, r, r) as in `inverses_of`.
     """
-    one = with_one(x.astype(np.float64) - centre)
     step = _step if len(inverse) == 1 else _step_by_class
-    scores = log_p - step(one, y, w, np.exp(log_p), inverse)
-    scores = scores - scores.max(1, keepdims=True)
-    return scores - np.log(np.exp(scores).sum(1, keepdims=True))
+    scores = np.empty_like(log_p)
+    for place, one in logistic.blocks(x, centre):
+        own = log_p[place]
+        scores[place] = own - step(one, y[place], w[place], np.exp(own), inverse)
+    scores -= scores.max(1, keepdims=True) if scores.shape[1] > 2 else np.maximum(scores[:, :1], scores[:, 1:])
+    total = np.exp(scores)
+    return scores - np.log(total.sum(1, keepdims=True) if total.shape[1] > 2 else total[:, :1] + total[:, 1:])
 
 
 def _step(one: np.ndarray, y: np.ndarray, w: np.ndarray, p: np.ndarray, inverse: np.ndarray) -> np.ndarray:  # (n, c)

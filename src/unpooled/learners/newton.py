@@ -8,7 +8,7 @@ the size of a covariance. Columns are centred first, so that neither rounding no
 from __future__ import annotations
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg import lapack
 
 from unpooled.arrays import Array, is_torch, like, namespace, to_numpy
 from unpooled.maths import gaussian
@@ -77,11 +77,11 @@ def _float64(a: Array) -> Array:
 def solve(matrix: np.ndarray, right: np.ndarray) -> np.ndarray:
     """matrix^-1 right for a symmetric matrix; directions without curvature are left where they are."""
     scale = np.sqrt(np.maximum(np.diag(matrix), np.finfo(float).tiny))
-    unit = matrix / np.outer(scale, scale)
-    try:
-        return (cho_solve(cho_factor(unit, lower=True), (right.T / scale).T).T / scale).T
-    except np.linalg.LinAlgError:
-        return (np.linalg.lstsq(unit, (right.T / scale).T, rcond=1e-10)[0].T / scale).T
+    unit, scaled = matrix / np.outer(scale, scale), (right.T / scale).T
+    _, found, failed = lapack.dposv(unit, scaled, lower=1)
+    if failed:
+        found = np.linalg.lstsq(unit, scaled, rcond=1e-10)[0]
+    return np.asarray((found.reshape(right.shape).T / scale).T)
 
 
 def step(

@@ -29,8 +29,8 @@ class Penalty(NamedTuple):
         return (self.classes @ free.reshape(len(self.classes), -1) * self.columns).ravel()
 
 
-def penalty(classes: int, inputs: int, C: float) -> Penalty:
-    """The ridge penalty of C; intercepts have none."""
+def penalty(classes: int, inputs: int, C: float | np.ndarray) -> Penalty:
+    """The ridge penalty of C, a number or one per column; intercepts have none."""
     columns = np.append(np.full(inputs, 1.0 / C), 0.0)
     across = np.eye(1) if classes == 2 else np.eye(classes - 1) - 1.0 / classes
     return Penalty(columns, across)

@@ -1,6 +1,7 @@
 """What each client keeps of a fitted classifier, chosen at the client by its own rows. One TELL: nothing comes back.
 
-Before it, one SUM of held-out log-losses calibrates the shared model (see `calibration`).
+Before it, one SUM of held-out log-losses calibrates the shared model (see `calibration`) and, for linear learners, one SUM says how well
+the candidates explain the rows of all clients: what the others say is a client's prior.
 
 Candidates are the shared model, the client's own mixture of shared models, linear corrections of both (from the intercepts alone to
 nearly a model of its own), logistic regressions of the client alone and, for networks, both with the client's label shares, fine-tuned
@@ -15,52 +16,118 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from unpooled.arrays import to_numpy
-from unpooled.client import SUM, TELL, Client, client
-from unpooled.learners import calibration, corrections, stacking
-from unpooled.learners.bases import Shared, average_log_proba, base_log_proba, mixed
-from unpooled.learners.calibration import Calibration, CalibrationLosses, calibrated
-from unpooled.learners.candidates import Axes, Candidates, axes_of, candidates, penalties
-from unpooled.learners.corrections import Fitted, Paths, label_losses, log_softmax
-from unpooled.learners.labels import codes
+from unpooled import tree
+from unpooled.arrays import Array, Float, to_numpy
+from unpooled.client import SMALL, SUM, TELL, Client, client
+from unpooled.learners import calibration
+from unpooled.learners.bases import Shared, average_log_proba, base_log_proba, in_equal_units, mixed
+from unpooled.learners.calibration import CalibrationLosses, calibrated_bases
+from unpooled.learners.candidates import Axes
+from unpooled.learners.corrections import log_softmax
+from unpooled.learners.judging import Evidence, Judged, chosen, judge, padded
+from unpooled.learners.labels import codes_of
 from unpooled.learners.own_nets import NO_NETS, REFITTED, own_scores, sound
 from unpooled.learners.own_nets import STATE as NETS
+from unpooled.learners.rows import Rows
 from unpooled.learners.trainer import Trainer
+from unpooled.tree import message
 
 __all__ = ["KEYS", "Shared", "average_log_proba", "calibration_losses", "keep", "mixed", "personalise", "predict"]
 
-MIN_ROWS = 10  # with fewer the client keeps the shared model
-NEGLIGIBLE = 0.01  # weight of a candidate, relative to the best one, below which it is dropped
 MIN_LOG = -30.0  # lower bound of log-probabilities
 STATE = ("mix", "which", "maps", "centre", "axes", "nets", "losses", "rows", "shift")
+NOTHING_SAID = (np.zeros((0, 0)), np.zeros(()))  # of the candidates, by all clients: shares and losses, rows
 KEYS = tuple(f"kept_{name}" for name in STATE)  # what a client keeps, in its state
 
 
-@client("learners.calibration_losses", SUM, batched=False)
+@client("learners.calibration_losses", SUM, batched=SMALL)
 def calibration_losses(down: Shared, client: Client, *, trainer: dict, own: dict) -> CalibrationLosses:
-    """Held-out log-losses of the client's version of the shared model, or of that itself, over a grid of calibrations."""
-    learner = Trainer(**trainer)
-    rows = learner._replace(hold_out=False).rows(client)
-    log_bases = base_log_proba(learner, down, client.state, rows, own)
-    client.memo["log_bases"] = log_bases
-    own_version = log_bases[len(log_bases) - 1 - len(down.single)]
-    return calibration.losses(own_version, to_numpy(rows.y), _judging(learner, client))
+    """Held-out log-losses of the client's version of the shared model, or of that itself, and of a single learner beside it, over a
+    grid of calibrations.
+    """
+    learner, first = Trainer(**trainer), -1 - len(down.single)  # the client's version and the single learner come last
+    members = apart(client)
+    bases = client.memo["log_bases"] = bases_of(learner, down, client, members, own)
+    labels, weights = [codes_of(one, learner.labels) for one in members], [_judging(learner, one) for one in members]
+    if not client.stacked:
+        return calibration.losses(bases[0][first:], labels[0], weights[0])
+    n = client.w.shape[-1]
+    log_bases = np.stack([padded(one[first:], 1, n) for one in bases], 1)  # (models, clients, n, c)
+    return calibration.losses(log_bases, *(np.stack([padded(a, 0, n) for a in one]) for one in (labels, weights)))
 
 
-@client("learners.personalise", TELL, batched=False)
+@message("learners.CandidateShares")
+class CandidateShares(NamedTuple):
+    """The share of a client's rows that each candidate explains, and its log-loss summed over them; all 0 with too few rows to judge by."""
+
+    shares: Float[Array, "candidates"]
+    losses: Float[Array, "candidates"]
+    rows: Float[Array, "", ">=0 rows"]
+
+
+@client("learners.judge_candidates", SUM, batched=SMALL)
+def judge_candidates(down: Shared, client: Client, *, trainer: dict, own: dict) -> CandidateShares:
+    """How well each candidate explains the client's rows, for the prior of the others."""
+    members = apart(client)
+    found = client.memo["judged"] = judged(down, client, members, trainer, own)
+    said = said_by(found, len(members))
+    return said if client.stacked else tree.at(said, 0)
+
+
+@client("learners.personalise", TELL, batched=SMALL)
 def personalise(down: Shared, client: Client, *, trainer: dict, own: dict) -> None:
     """Choose among the shared model, the client's own versions of it and local models, by held-out rows; keep the result."""
+    members = apart(client)
+    found = client.memo.pop("judged", None) or judged(down, client, members, trainer, own)
+    keep(Trainer(**trainer), members, found, down)
+    kept: Any = [member.state for member in members]
+    client.state = kept if client.stacked else kept[0]
+
+
+def apart(client: Client) -> list[Client]:
+    """The single clients of a stack, without padding; or the client itself."""
+    if not client.stacked:
+        return [client]
+    sizes = [int(np.flatnonzero(w)[-1]) + 1 if w.any() else 0 for w in to_numpy(client.w)]
+    return [
+        Client(
+            name,
+            client.x[i, :n],
+            None if client.y is None else client.y[i, :n],
+            client.w[i, :n],
+            tree.at(client.state, i),
+        )
+        for i, (name, n) in enumerate(zip(client.members, sizes))
+    ]
+
+
+def bases_of(
+    learner: Trainer, down: Shared, client: Client, members: list[Client], own: dict
+) -> list[np.ndarray]:  # each (b, n, c)
+    """The bases of each member of a stack, see `base_log_proba`; of linear learners without local state at once."""
+    everything = learner._replace(hold_out=False)
+    if own or not len(down.inverse):
+        return [base_log_proba(learner, down, member.state, everything.rows(member), own) for member in members]
+    rows = everything.rows(client)
+    flat = Rows(to_numpy(rows.x).reshape(-1, learner.inputs), to_numpy(rows.y).ravel(), to_numpy(rows.w).ravel())
+    log_bases = base_log_proba(learner, down, {}, flat, own)
+    apiece = log_bases.reshape(len(log_bases), -1, rows.w.shape[-1], log_bases.shape[-1])
+    return [apiece[:, i, : len(member.w)] for i, member in enumerate(members)]
+
+
+def judged(down: Shared, client: Client, members: list[Client], trainer: dict, own: dict) -> Judged:
+    """The candidates and their losses at the rows of each member of a stack."""
     learner = Trainer(**trainer)
-    rows = learner._replace(hold_out=False).rows(client)
-    log_bases = client.memo.pop("log_bases", None)
-    if log_bases is None:
-        log_bases = base_log_proba(learner, down, client.state, rows, own)
-    log_bases = calibrated(log_bases, Calibration(*map(float, down.calibration)))
-    nets = to_numpy(client.state.pop(NETS, NO_NETS))
-    optimism = np.full(len(log_bases), float(down.optimism))
-    if own.get("theta") in client.state and not learner.hold_out and len(log_bases) > 1:
-        optimism[1] += own_optimism(learner, to_numpy(client.state[own["theta"]]), to_numpy(client.w))
-    keep(learner, client, log_bases, optimism, to_numpy(rows.x), nets)
+    bases = client.memo.pop("log_bases", None) or bases_of(learner, down, client, members, own)
+    seen = []
+    for member, log_bases in zip(members, bases):
+        log_bases = in_equal_units(calibrated_bases(log_bases, down.calibration), len(down.single))
+        optimism = np.full(len(log_bases), float(down.optimism))
+        if own.get("theta") in member.state and not learner.hold_out and len(log_bases) > 1:
+            optimism[1] += own_optimism(learner, to_numpy(member.state[own["theta"]]), to_numpy(member.w))
+        x = to_numpy(learner._replace(hold_out=False).rows(member).x)
+        seen.append(evidence(learner, member, log_bases, optimism, x, to_numpy(down.spread)))
+    return judge(seen)
 
 
 def own_optimism(learner: Trainer, theta: np.ndarray, w: np.ndarray) -> float:
@@ -78,93 +145,51 @@ def _judging(learner: Trainer, client: Client) -> np.ndarray:  # (n,)
 # ---- the choice ----
 
 
-class Evidence(NamedTuple):
-    """The rows that a client chooses by, and its models' scores of them."""
+def evidence(
+    learner: Trainer, client: Client, log_bases: np.ndarray, optimism: Any, x: np.ndarray, spread: Any = ()
+) -> Evidence:
+    """What a client chooses by; x (n, d) are its rows as learners take them.
 
-    raw: np.ndarray  # (n, r) what corrections are linear in
-    y: np.ndarray  # (n,) codes
-    w: np.ndarray  # (n,)
-    offsets: (
-        np.ndarray
-    )  # (offsets, n, c) log-probabilities of the bases, then of the client's networks; the last are zeros
-    optimism: np.ndarray  # (offsets,) what is added to their losses
-    bases: int
-    alone: bool  # whether logistic regressions of the client alone are candidates
-
-
-def keep(
-    learner: Trainer, client: Client, log_bases: np.ndarray, optimism: Any, x: np.ndarray, nets: np.ndarray = NO_NETS
-) -> None:
-    """Choose, and write what is kept into the client's state; x (n, d) are the rows as learners take them.
-
-    `optimism`, a number or one per base, is added to the losses of the bases.
+    `optimism`, a number or one per base, is added to the losses of the bases. `spread` are deviations of the columns over all clients.
     """
-    refitted = to_numpy(client.state.pop(REFITTED, nets))
     weights = _judging(learner, client)
-    live = weights > 0
-    if live.sum() < MIN_ROWS and len(log_bases):
-        return
-    offsets = offsets_of(learner, nets, x, log_bases, client.state)
-    raw, y = features(learner, x, log_bases), codes(client.y, learner.labels, client.w)
+    offsets = offsets_of(learner, to_numpy(client.state.get(NETS, NO_NETS)), x, log_bases, client.state)
+    raw, y = features(learner, x, log_bases), codes_of(client, learner.labels)
     more = np.zeros(len(offsets))
     more[: len(log_bases)] = optimism
     alone = learner.learner == "linear"
-    seen = Evidence(raw[live], y[live], weights[live], offsets[:, live], more, len(log_bases), alone)
-    client.state.update({f"kept_{name}": value for name, value in chosen(seen).items()})
-    if len(nets):
-        client.state["kept_nets"] = sound(learner, nets, refitted, x[live], seen.y, seen.w)
+    live = weights > 0
+    if not live.all():
+        raw, y, weights, offsets = raw[live], y[live], weights[live], offsets[:, live]
+    return Evidence(raw, y, weights, offsets, more, len(log_bases), alone, spread if alone and len(spread) else 0.0)
 
 
-def chosen(seen: Evidence) -> dict[str, np.ndarray]:
-    """What the client keeps: weights of the candidates, their corrections, and losses for the report."""
-    plan = candidates(seen.bases, len(seen.offsets) - 1 - seen.bases, seen.alone)
-    space = axes_of(seen.raw, seen.w)
-    fitted = corrected(seen, space)
-    losses = losses_of(plan, seen, fitted)
-    mix = stacking.averaged(plan.prior, losses, seen.w)
-    hedged = stacking.hedged(mix, plan.kind == "constant", seen.w)
-    kept = np.flatnonzero((hedged > NEGLIGIBLE * hedged.max()) | (plan.kind == "constant"))
-    maps = fitted.maps[plan.stage[kept], plan.path[kept]] * (plan.path[kept] >= 0)[:, None, None]
-    return {
-        "mix": hedged[kept] / hedged[kept].sum(),
-        "which": plan.offset[kept],
-        "maps": maps.astype(np.float64),
-        "losses": reported_losses(plan, losses, seen.w, mix),
-        "centre": space.centre,
-        "axes": space.axes,
-        "rows": np.asarray(float(seen.w.sum())),
-    }
+def said_by(found: Judged, clients: int) -> CandidateShares:
+    """What each client says of the candidates, on a leading axis."""
+    listed = len(found.plan.kind)
+    said = CandidateShares(np.zeros((clients, listed)), np.zeros((clients, listed)), np.zeros(clients))
+    for who, group in found.groups:
+        said.shares[who], said.losses[who], said.rows[who] = group.shares, group.total, group.seen.w.sum(-1)
+    return said
 
 
-def corrected(seen: Evidence, space: Axes) -> Fitted:
-    """Corrections of each base, and of nothing: models of the client alone."""
-    starts = [*range(seen.bases), -1]
-    ridge = penalties(seen.bases, space.axes.shape[1])
-    return corrections.fit(Paths(space.columns(seen.raw), seen.y, seen.w, seen.offsets[starts], ridge))
+def keep(learner: Trainer, clients: list[Client], found: Judged, down: Any = None) -> None:
+    """Choose, and write what is kept into the clients' states. `down` may have what all clients say of the candidates."""
+    nets = [to_numpy(client.state.pop(NETS, NO_NETS)) for client in clients]
+    refitted = [to_numpy(client.state.pop(REFITTED, own)) for client, own in zip(clients, nets)]
+    for who, group in found.groups:
+        for i, kept in zip(who, chosen(found.plan, group, down)):
+            clients[i].state.update({f"kept_{name}": value for name, value in kept.items()})
+            if len(nets[i]):
+                clients[i].state["kept_nets"] = _sound_nets(learner, clients[i], nets[i], refitted[i])
 
 
-def losses_of(plan: Candidates, seen: Evidence, fitted: Fitted) -> np.ndarray:  # (n, j)
-    """-log P(y | x) of every row under every candidate as it is without the row; all 0 with too few rows to judge by."""
-    if len(seen.y) < MIN_ROWS:
-        return np.zeros((len(seen.y), len(plan.kind)))
-    scores = seen.offsets.astype(np.float32)[plan.offset]
-    fits = plan.path >= 0
-    scores[fits] = fitted.left_out[plan.stage[fits], plan.path[fits]]
-    return np.asarray(label_losses(scores, seen.y).T + seen.optimism[plan.offset])
-
-
-def reported_losses(plan: Candidates, losses: np.ndarray, w: np.ndarray, mix: np.ndarray) -> np.ndarray:  # (3,)
-    """Mean loss (alone, shared, kept); what is kept by weights that the other rows give."""
-    alone, shared = plan.kind == "alone", (plan.kind == "plain") & (plan.offset == 0)
-    found = np.full(3, np.nan)
-    if alone.any():
-        own = losses[:, alone]
-        own_mix = stacking.likely(plan.prior[alone], own, w)
-        found[0] = -(w @ np.log(np.exp(-own) @ own_mix)) / w.sum()
-    if shared.any():
-        found[1] = w @ losses[:, shared][:, 0] / w.sum()
-    found[2] = stacking.loss_of_average(plan.prior, losses, w, mix)
-    return found
+def _sound_nets(learner: Trainer, client: Client, nets: np.ndarray, refitted: np.ndarray) -> np.ndarray:
+    """The client's networks, see `sound`."""
+    weights = _judging(learner, client)
+    live = weights > 0
+    x = to_numpy(learner._replace(hold_out=False).rows(client).x)
+    return sound(learner, nets, refitted, x[live], codes_of(client, learner.labels)[live], weights[live])
 
 
 # ---- predictions ----

@@ -21,7 +21,7 @@ NEAR = 1e-3  # root mean square change of the scores by a step, below which no m
 LONGEST = 2.0  # the same, above which a step is shortened
 
 
-def polish(fed: Federation, theta: np.ndarray, trainer: dict, weights: str, ids: list, C: float) -> tuple:
+def polish(fed: Federation, theta: np.ndarray, trainer: dict, weights: str, ids: list, C: float | np.ndarray) -> tuple:
     """(learners (k, p) at the optimum of their rows, inverses of the second derivatives there as in `inverses_of`, centre (d,)).
 
     A step after which a learner's loss is larger is shortened; a learner that begins worse than none at all begins with zeros.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,10 +14,13 @@ from unpooled.arrays import to_numpy
 from unpooled.errors import BadParameter, suggest
 from unpooled.estimator import Estimator, rows_of
 from unpooled.learners import personal
-from unpooled.learners.calibration import NONE, Calibration, calibrated
+from unpooled.learners.bases import in_equal_units
+from unpooled.learners.calibration import NONE, Calibration, calibrated, calibrated_bases
 from unpooled.learners.mixing import normalised
 from unpooled.learners.own_nets import GROUP_MODEL
 from unpooled.learners.trainer import Trainer
+
+OWN_MODELS = {"theta", "own", "model"}  # names that models of clients have in their state
 
 
 class LearnerPredictions(ClassifierMixin, Estimator):
@@ -29,6 +32,7 @@ class LearnerPredictions(ClassifierMixin, Estimator):
     clients_: dict[str, dict[str, np.ndarray]]
     own_: dict[str, np.ndarray]  # local state of a personal model; empty for the shared one
     calibration_: Calibration = NONE
+    one_calibration_: Sequence[Calibration] = ()  # of `one_theta_`
     one_theta_: np.ndarray = np.zeros((0, 0))  # one learner of all rows, among several, for the clients' choices
 
     @property
@@ -86,11 +90,17 @@ class LearnerPredictions(ClassifierMixin, Estimator):
 
     def _calibrated(self, log_bases: np.ndarray) -> np.ndarray:
         """The bases of what clients keep, calibrated."""
-        return calibrated(log_bases, self.calibration_)
+        return in_equal_units(calibrated_bases(log_bases, self._calibrations), len(self.one_theta_))
+
+    @property
+    def _calibrations(self) -> list[Calibration]:
+        """The calibrations of the model and of the one learner of all rows beside it."""
+        return [self.calibration_, *self.one_calibration_]
 
     def _has_version(self, own: dict) -> bool:
-        """Whether a client's state makes a version of the model of its own."""
-        return bool(set(own) - {"norm", GROUP_MODEL} - set(personal.KEYS))
+        """Whether a client's state makes a version of the model of its own: weights of several learners, or a model."""
+        names = set(own) - {"norm", GROUP_MODEL} - set(personal.KEYS)
+        return bool(names if len(self.theta_) > 1 else names & OWN_MODELS)
 
     def _log_base(self, x: np.ndarray, own: dict) -> np.ndarray:  # (n, classes)
         """Log-probabilities of the model with the local state `own`, before any choice of the client."""

@@ -17,8 +17,9 @@ from unpooled.errors import BadParameter
 from unpooled.estimator import Info
 from unpooled.federation import Federation
 from unpooled.learners import exact
-from unpooled.learners.curvatures import Linear, likelihood
+from unpooled.learners.curvatures import rows_of
 from unpooled.learners.left_out import without_each
+from unpooled.learners.trainer import Trainer
 from unpooled.tree import message
 
 FACTOR, LEAST, MOST = 10.0, 1e-4, 1e4
@@ -56,7 +57,8 @@ class PenaltySearch(NamedTuple):
 @client("learners.left_out_loss", SUM, adds=True, batched=False)
 def left_out_loss(down: LeftOut, client: Client, *, trainer: dict) -> LeftOutLoss:
     """The log-loss of every row under the learner as it were without it."""
-    rows, log_p, _ = likelihood(Linear(down.theta, down.centre), client, trainer)
+    rows = rows_of(client, trainer)
+    log_p = Trainer(**trainer).log_proba(down.theta, rows.x)
     left = without_each(rows.x, rows.y, rows.w, log_p[0].T, to_numpy(down.inverse)[0], to_numpy(down.centre))
     return LeftOutLoss(rows.w.sum(), -rows.w @ left[np.arange(len(left)), rows.y])
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from unpooled.arrays import Array, to_numpy
 from unpooled.client import Client
-from unpooled.learners.labels import codes
+from unpooled.learners.labels import codes_of
 from unpooled.maths.folds import tenths
 from unpooled.tree import message
 
@@ -28,7 +28,7 @@ class Rows(NamedTuple):
 
 def rows(client: Client, labels: Sequence, device: Any = None, dtype: str | None = None) -> Rows:
     """The client's rows: NumPy arrays where `device` is None, else tensors on it, converted to `dtype` if given."""
-    y = codes(client.y, labels, client.w)
+    y = codes_of(client, labels)
     if device is None:
         return Rows(to_numpy(client.x), y, to_numpy(client.w))
     import torch

@@ -370,7 +370,9 @@ def test_private_weights_are_in_no_message():
         "column_sums",
         "curvature",
         "part_curvature",
+        "second_moments",
         "calibration_losses",
+        "judge_candidates",
         "part_moments",
         "personalise",
     }

@@ -1,12 +1,14 @@
 """FedGMM against transcriptions of its equations, its laws, its accuracy on data with a known truth, and bad input."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.special import logsumexp
 from scipy.stats import multivariate_normal
 from sklearn.decomposition import PCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
+from unpooled.baselines import FedAvg
 from unpooled.data.federate import federate
 from unpooled.datasets import classification
 from unpooled.errors import BadData, BadParameter
@@ -393,3 +395,20 @@ def test_newton_steps_on_whole_rows_while_gaussians_see_axes(task):
     assert found > task.bayes_accuracy(task.test) - 0.1  # three columns of eight are hidden from the Gaussians
     rises = np.diff([row["loglik"] for row in model.history_ if row.get("candidates") == 1])
     assert (rises > -1e-3).all()
+
+
+def test_a_single_learner_penalises_text_columns_as_fedavg_does():
+    rng = np.random.default_rng(0)
+
+    def table(n):
+        size, kind = rng.normal(size=n), rng.choice(list("abcdefgh"), n)
+        label = np.where(size + (kind == "a") + rng.logistic(size=n) > 0, "yes", "no")
+        return pd.DataFrame({"size": 30 * size, "kind": kind, "label": label})
+
+    data = {name: table(50) for name in "xyz"}
+    joint, alone = (
+        model.fit(federate(data, label="label")) for model in (FedGMM(1, 1, random_state=0), FedAvg(random_state=0))
+    )
+    new = table(40).drop(columns="label")
+    np.testing.assert_allclose(joint.coef_, alone.coef_, atol=1e-3)
+    np.testing.assert_allclose(joint.predict_proba(new), alone.predict_proba(new), atol=2e-3)

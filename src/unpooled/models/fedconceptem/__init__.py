@@ -11,8 +11,8 @@ What is sent:
   numbers per model.
 - after the run, for linear learners: Newton sums (`learners.part_curvature`) and those of one learner of all rows (`learners.curvature`,
   or `slope` and `block_slope`), SUMs.
-- after the run: `learners.calibration_losses` (SUM) and `learners.personalise` (TELL); for networks also the sums of
-  `learners.input_groups` and `learners.group_models`.
+- after the run: `learners.calibration_losses` (SUM), for linear learners `learners.second_moments` and `learners.judge_candidates`
+  (SUMs), and `learners.personalise` (TELL); for networks also the sums of `learners.input_groups` and `learners.group_models`.
 - `fedconceptem.fine_tune` (TELL, once, with `fine_tune` > 0): nothing comes back.
 
 A client's weights of the concepts never leave it.

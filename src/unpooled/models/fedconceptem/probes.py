@@ -19,9 +19,10 @@ import numpy as np
 from unpooled.arrays import Array, Float, to_numpy
 from unpooled.client import SUM, TELL, Client, client
 from unpooled.errors import BadParameter
-from unpooled.learners import Trainer, curvatures
+from unpooled.learners import Trainer
 from unpooled.learners.corrections import log_softmax
 from unpooled.learners.penalties import with_one
+from unpooled.maths import logistic
 from unpooled.maths.gaussian import pack_triangle
 from unpooled.tree import message
 
@@ -128,8 +129,8 @@ def probes(down: Probes, client: Client, *, trainer: dict, ids: list, move: bool
     before[ids] = own
     client.state["own_intercepts"], client.state["omega"] = before, mostly(len(before), ids[best])
     p = np.exp(log_softmax(rows.scores[best] + own[best])).T[1:]  # (c - 1, n)
-    gradient = curvatures.gradient_of(rows.y, rows.w, p, rows.one)
-    second = pack_triangle(curvatures.second_of(rows.w, p, rows.one))
+    gradient = logistic.gradient_of(rows.y, rows.w, p, rows.one)
+    second = pack_triangle(logistic.second_of(rows.w, p, rows.one))
     hit = np.arange(len(ids)) == best
     loss = loglik[best] - np.delete(loglik, best).max(initial=-np.inf) if len(ids) > 1 else 0.0
     return ProbeSums(hit * rows.w.sum(), hit * loss, np.outer(hit, gradient), np.outer(hit, second))
@@ -211,7 +212,7 @@ def client_score(down: Scores, client: Client, trainer: dict) -> np.ndarray:  # 
     rows = probe_rows(down.probe, client, trainer)
     own = own_intercepts(rows, np.zeros((1, rows.classes)), STEPS_FROM_ZERO)
     p = np.exp(log_softmax(rows.scores[0] + own[0])).T[1:]
-    gradient = curvatures.gradient_of(rows.y, rows.w, p, rows.one[:, :-1])
+    gradient = logistic.gradient_of(rows.y, rows.w, p, rows.one[:, :-1])
     return to_numpy(down.whitening) @ gradient / np.sqrt(max(rows.w.sum(), 1.0))
 
 

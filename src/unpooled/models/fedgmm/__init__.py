@@ -15,7 +15,8 @@ What is sent:
   gradient with second derivatives, or a model weighted by its rows.
 - `fedgmm.density_moments`, `fedgmm.density_counts`, `fedgmm.held_out_counts` (SUMs, once): histograms of log densities, for
   novelty thresholds; `fedgmm.shift_thresholds` (TELL) corrects the clients' own.
-- `fedgmm.calibration_losses` (SUM, once): held-out log-losses over a grid of calibrations; `fedgmm.personalise` (TELL).
+- `fedgmm.calibration_losses` (SUM, once): log-losses over a grid of calibrations; `fedgmm.judge_candidates` (SUM, once, for linear
+  learners): how well each candidate for what clients keep explains their rows; `fedgmm.personalise` (TELL).
 
 A client's weights of the pairs of Gaussian and learner never leave it.
 

@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from unpooled import tree
 from unpooled.arrays import Array, Float, to_numpy
 from unpooled.client import SUM, TELL, Client, client
-from unpooled.learners import Trainer, calibration, left_out, own_nets, personal
-from unpooled.learners.calibration import Calibration, CalibrationLosses, calibrated
+from unpooled.learners import Trainer, calibration, left_out, personal
+from unpooled.learners.calibration import CalibrationLosses, calibrated_bases
 from unpooled.learners.labels import codes
 from unpooled.learners.mixing import log_shares, responsibilities
 from unpooled.models.fedgmm.embedding import Embedding, embed
@@ -35,27 +36,44 @@ class Fitted(NamedTuple):
         Array, ""
     ]  # by how much the log-loss of a training row is smaller than of a new one, without `inverse`
     ratio: Float[Array, ""]  # parameters of the model's learners by those of a single one
-    calibration: Float[Array, "two"]  # temperature and floor
+    calibration: Float[Array, "models two"]  # temperature and floor, of the mixtures and of `single`
+    spread: Float[Array, "columns"]  # deviations of the columns over all clients, for linear learners, or none
+    said: Float[
+        Array, "both listed"
+    ]  # shares and losses that all clients say of the candidates, see `personal.CandidateShares`
+    said_rows: Float[Array, ""]  # rows of these clients, 0 if none was asked
 
 
 @client("fedgmm.calibration_losses", SUM, batched=False)
 def calibration_losses(down: Fitted, client: Client, *, trainer: dict, shape: str, key: str) -> CalibrationLosses:
-    """Held-out log-losses of the last of the client's `bases` over a grid of calibrations."""
+    """Log-losses of the client's mixture and of a single learner beside it over a grid of calibrations."""
     learner = Trainer(**trainer)
     log_bases, _, _ = bases(learner, down, client, shape, key)
     held = learner.held(client) if learner.hold_out else to_numpy(client.w)
     y = codes(client.y, learner.labels, client.w)
-    return calibration.losses(log_bases[-1], y, held.astype(np.float64))
+    return calibration.losses(log_bases[-1 - len(down.single) :], y, held.astype(np.float64))
+
+
+@client("fedgmm.judge_candidates", SUM, batched=False)
+def judge_candidates(down: Fitted, client: Client, *, trainer: dict, shape: str, key: str) -> personal.CandidateShares:
+    """How well each candidate explains the client's rows, for the prior of the others."""
+    found = client.memo["judged"] = judged(down, client, trainer, shape, key)
+    return tree.at(personal.said_by(found, 1), 0)
 
 
 @client("fedgmm.personalise", TELL, batched=False)
 def personalise(down: Fitted, client: Client, *, trainer: dict, shape: str, key: str) -> None:
     """Choose among the shared model, the client's own mixture and local models, by held-out rows; keep the result."""
+    found = client.memo.pop("judged", None) or judged(down, client, trainer, shape, key)
+    personal.keep(Trainer(**trainer), [client], found, down)
+
+
+def judged(down: Fitted, client: Client, trainer: dict, shape: str, key: str) -> personal.Judged:
+    """The candidates and their losses at the client's rows."""
     learner = Trainer(**trainer)
     log_bases, optimism, x = bases(learner, down, client, shape, key)
-    log_bases = calibrated_bases(log_bases, Calibration(*map(float, down.calibration)), len(down.single) > 0)
-    nets = to_numpy(client.state.pop(own_nets.STATE, own_nets.NO_NETS))
-    personal.keep(learner, client, log_bases, optimism, x, nets)
+    log_bases = calibrated_bases(log_bases, down.calibration)
+    return personal.judge([personal.evidence(learner, client, log_bases, optimism, x, to_numpy(down.spread))])
 
 
 def bases(
@@ -64,7 +82,8 @@ def bases(
     """(log-probabilities (b, n, c) of the shared model, the client's own mixture and a single learner, what is added to their
     losses (b,), rows as learners take them (n, d)).
     """
-    own_weights = {key: to_numpy(client.state[key])} if key in client.state else {}
+    several = len(down.joint.theta) > 1  # the weights of a single learner do not matter
+    own_weights = {key: to_numpy(client.state[key])} if several and key in client.state else {}
     z = embed(to_numpy(client.x), down.embedding).astype(np.float64)
     log_n = log_densities(down.joint.gaussians, z, shape)
     rows = learner._replace(hold_out=False).rows(client)
@@ -82,13 +101,6 @@ def bases(
     if len(down.inverse):
         log_bases, optimism = _without_each_row(down, rows, x, log_bases, len(weights), own_parameters)
     return log_bases, optimism, x
-
-
-def calibrated_bases(log_bases: np.ndarray, how: Calibration, single: bool) -> np.ndarray:
-    """All bases calibrated or, if the last one is a `single` learner beside a mixture, that one: its losses decided."""
-    if not single:
-        return calibrated(log_bases, how)
-    return np.concatenate([log_bases[:-1], calibrated(log_bases[-1:], how)])
 
 
 def _without_each_row(

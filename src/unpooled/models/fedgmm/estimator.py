@@ -18,7 +18,7 @@ from unpooled import tree
 from unpooled.arrays import to_numpy
 from unpooled.errors import BadParameter
 from unpooled.estimator import Info
-from unpooled.federation import Federation
+from unpooled.federation import Federation, find_layer
 from unpooled.learners import as_option
 from unpooled.maths import gaussian
 from unpooled.models.fedgmm import initialization
@@ -217,7 +217,8 @@ class FedGMM(MSteps):
         started = initialization.gaussians(fed, space, sizes, self.covariance_type, rng, self.init_params)
         mixtures = {str(k): params for k, params in zip(sizes, started)}
         cov = cov if self._takes_newton_steps(trainer) else np.zeros((0, 0))
-        return State(trainer, space, frame.scale, cov, mixtures, (), 0)
+        designed = find_layer(fed, "find_moments") is not None  # numbers are scaled; indicators stay as they are
+        return State(trainer, space, np.ones_like(frame.scale) if designed else frame.scale, cov, mixtures, (), 0)
 
     def step(self, fed: Federation, state: State) -> tuple[State, Info]:
         """A round of the warm-up, or of all candidates."""

@@ -9,8 +9,8 @@ from scipy.stats import binom
 
 from unpooled.arrays import to_numpy
 from unpooled.errors import BadData, BadParameter
-from unpooled.federation import Federation
-from unpooled.learners import Trainer, calibration, left_out, own_nets
+from unpooled.federation import Federation, find_layer
+from unpooled.learners import Trainer, calibration, left_out, own_nets, personal
 from unpooled.learners.calibration import NONE
 from unpooled.learners.estimator import LearnerEstimator
 from unpooled.learners.label_shift import label_shares
@@ -18,7 +18,13 @@ from unpooled.learners.labels import codes
 from unpooled.learners.mixing import log_shares, responsibilities
 from unpooled.maths import gaussian
 from unpooled.maths.mixture import Params, fit_weights
-from unpooled.models.fedgmm.choice import Fitted, calibrated_bases, calibration_losses, mixture_log_proba, personalise
+from unpooled.models.fedgmm.choice import (
+    Fitted,
+    calibration_losses,
+    judge_candidates,
+    mixture_log_proba,
+    personalise,
+)
 from unpooled.models.fedgmm.embedding import Embedding, embed
 from unpooled.models.fedgmm.novelty import RATES, Density, thresholds
 from unpooled.models.fedgmm.rounds import Joint, imputed
@@ -80,8 +86,8 @@ class JointModelPredictions(LearnerEstimator):
         return imputed(x, self._gaussians(), self.covariance_type) if self.embedding_axes_.shape[1] == 0 else x
 
     def _has_version(self, own: dict) -> bool:
-        """Whether a client has weights of its own."""
-        return "pi" in own
+        """Whether a client has weights of its own, which do not matter for a single learner."""
+        return "pi" in own and len(self.theta_) > 1
 
     def _bases(self, x: np.ndarray, own: dict) -> np.ndarray:
         """Log probabilities of all models that a client chooses among."""
@@ -89,10 +95,6 @@ class JointModelPredictions(LearnerEstimator):
         if not len(self.single_):
             return bases
         return np.concatenate([bases, np.swapaxes(self.log_proba(self._columns(x), self.single_), 1, 2)])
-
-    def _calibrated(self, log_bases: np.ndarray) -> np.ndarray:
-        """The same after calibration."""
-        return calibrated_bases(log_bases, self.calibration_, len(self.single_) > 0)
 
     def choose_personal(self, fed: Federation, best: Any, single: Any) -> None:
         """Let each client choose what it keeps: one TELL. `single` is the candidate of a single learner, if there is one."""
@@ -104,7 +106,15 @@ class JointModelPredictions(LearnerEstimator):
                 ratio = max(best.parameters / max(single.parameters, 1.0), 1.0)
             joint = Joint(self._gaussians(), self.theta_, self.shares_)
             down = Fitted(
-                joint, self._embedding(), self.single_, inverse, self._optimism(fed), np.asarray(ratio), np.array(NONE)
+                joint,
+                self._embedding(),
+                self.single_,
+                inverse,
+                self._optimism(fed),
+                np.asarray(ratio),
+                np.array([NONE] * (1 + len(self.single_))),
+                self._column_spread(fed),
+                *personal.NOTHING_SAID,
             )
             if self.trainer_["hold_out"]:
                 own = {"weights": f"pi-{self.start_}", "pairs": True}
@@ -114,9 +124,25 @@ class JointModelPredictions(LearnerEstimator):
             options: dict[str, Any] = {"shape": self.covariance_type, "key": f"pi-{self.start_}"}
             options |= {"trainer": self.trainer_}
             if self.trainer_["hold_out"] or len(inverse):
-                self.calibration_ = calibration.best(fed.sum(calibration_losses.using(**options), down))
-            fed.tell(personalise.using(**options), down._replace(calibration=np.array(self.calibration_)))
+                found = calibration.best(fed.sum(calibration_losses.using(**options), down))
+                self.calibration_, *self.one_calibration_ = found
+            down = down._replace(calibration=np.array(self._calibrations))
+            if len(inverse):
+                said = fed.sum(judge_candidates.using(**options), down)
+                down = down._replace(said=np.stack([said.shares, said.losses]), said_rows=said.rows)
+            fed.tell(personalise.using(**options), down)
         self._describe_choices(fed)
+
+    def _column_spread(self, fed: Federation) -> np.ndarray:  # (d,), or none
+        """Deviations of the columns over all clients, for linear learners: of the Gaussians, or by one SUM where they are of few axes."""
+        if self.learner != "linear":
+            return np.zeros(0)
+        if self.embedding_axes_.shape[1] or find_layer(fed, "find_moments") is not None:
+            return self._spread(fed, self.embedding_mean_)
+        covs = to_numpy(gaussian.full_covs(self._gaussians(), self.covariance_type))
+        within = np.diagonal(covs, axis1=-2, axis2=-1)
+        mean = self.weights_ @ self.means_
+        return np.sqrt(self.weights_ @ (within + (self.means_ - mean) ** 2))
 
     def log_density(self, X: Any, client: str | None = None) -> np.ndarray:
         """log P(x), (n,), under a client's own weights or those of all clients together."""

@@ -30,7 +30,7 @@ class State(NamedTuple):
 
     trainer: Trainer
     space: EmbeddedFrame  # of the Gaussians
-    scale: Array  # (d,) standard deviations of the columns
+    scale: Array  # (d,) what the penalty of the learners divides columns by: their standard deviations, 1 where indicators are among them
     cov: Array  # (d, d) of whole rows, where Gaussians see principal axes and learners take Newton steps; else (0, 0)
     mixtures: dict[str, Params]  # by number of Gaussians, during the warm-up
     candidates: tuple[Candidate, ...]

@@ -16,9 +16,10 @@ from unpooled.arrays import Array, Float, to_numpy
 from unpooled.client import SUM, Client, client
 from unpooled.errors import BadData
 from unpooled.federation import Federation
-from unpooled.learners.rows import codes
+from unpooled.learners.labels import codes_of, distinct
+from unpooled.maths import logistic
 from unpooled.maths.gaussian import pack_triangle
-from unpooled.models.glm.questions import BLOCK
+from unpooled.models.glm.questions import remembered
 from unpooled.tree import message
 
 MOST_CODES = 64  # labels that are whole numbers from 0 to one less are found by counting
@@ -76,22 +77,18 @@ def code_counts(nothing: None, client: Client) -> CodeCounts:
 def counts(nothing: None, client: Client, *, classes: list) -> Counts:
     """How many complete rows each class has, and the sums of their columns."""
     x, y, w, missing = _complete(client, classes)
-    member = w[..., None] * (y[..., None] == np.arange(len(classes)))
-    return Counts(member.sum(-2), missing, np.einsum("...n,...np->...p", w, x))
+    members = np.stack([(w * (y == code)).sum(-1) for code in range(len(classes))], -1)
+    return Counts(members, missing, (w[..., None, :] @ x)[..., 0, :])
 
 
 @client("glm.class_curvature", SUM, adds=True)
 def curvature(point: Point, client: Client, *, classes: list, intercept: bool) -> Curvature:
     """Score and curvature of the log-loss at a point, and the loss there."""
     x, y, w, _ = _complete(client, classes)
-    step = BLOCK if x.ndim == 2 else max(x.shape[-2], 1)
-    parts = []
-    for i in range(0, max(x.shape[-2], 1), step):
-        z = _design(point.mean, x[..., i : i + step, :], intercept)
-        some = (..., slice(i, i + step))
-        parts.append(_sums(point, z, y[some], w[some]))
-    total = reduce(tree.add, parts)
-    return total._replace(hessian=pack_triangle(total.hessian))
+    w = w * to_numpy(point.weight)[y]
+    if x.ndim == 2:
+        return _sums(point, x, y, w, intercept)
+    return tree.map(lambda *parts: np.stack(parts), *(_sums(point, *rows, intercept) for rows in zip(x, y, w)))
 
 
 def _complete(client: Client, classes: Sequence) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -99,46 +96,24 @@ def _complete(client: Client, classes: Sequence) -> tuple[np.ndarray, np.ndarray
     if client.y is None:
         raise BadData(f"client {client.name!r} has no labels: give y= or (X, y) pairs")
     x, w = (to_numpy(a).astype(np.float64, copy=False) for a in (client.x, client.w))
-    gone = np.isnan(x.sum(-1))
+    gone = remembered(client, "glm.gone", lambda: np.isnan(x.sum(-1)))
     missing = np.asarray((gone & (w > 0)).sum(-1), dtype=np.float64)
-    y = codes(client.y, classes, client.w)
+    y = codes_of(client, classes)
     if gone.any():
         x, w = np.where(gone[..., None], 0.0, x), np.where(gone, 0.0, w)
     return x, y, w, missing
 
 
-def _design(mean: np.ndarray, x: np.ndarray, intercept: bool) -> np.ndarray:
-    """Centred columns, behind a column of ones where there is an intercept."""
-    z = np.empty((*x.shape[:-1], x.shape[-1] + intercept))
-    if intercept:
-        z[..., 0] = 1.0
-    np.subtract(x, mean, out=z[..., int(intercept) :])
-    return z
-
-
-def _sums(point: Point, z: np.ndarray, y: np.ndarray, w: np.ndarray) -> Curvature:
-    """The sums over some rows; `y` are the places of their classes."""
-    eta = z @ point.coef.T  # (..., n, m)
-    w = w * point.weight[y]
-    log_p = log_probabilities(eta)  # (..., n, k)
-    loss = -2 * (w * np.take_along_axis(log_p, y[..., None], -1)[..., 0]).sum(-1)
-    p = np.exp(log_p)[..., 1:] if eta.shape[-1] == 1 else np.exp(log_p)  # (..., n, m)
-    hit = y[..., None] == (np.arange(p.shape[-1]) + (eta.shape[-1] == 1))
-    score = np.swapaxes(w[..., None] * (hit - p), -1, -2) @ z  # (..., m, q)
-    return Curvature(w.sum(-1), loss, score, _hessian(z, p, w))
-
-
-def _hessian(z: np.ndarray, p: np.ndarray, w: np.ndarray) -> np.ndarray:
-    """(..., m q, m q): block (a, b) is the sum of w p_a ([a = b] - p_b) z z'."""
-    m, q = p.shape[-1], z.shape[-1]
-    whole = np.empty((*z.shape[:-2], m, q, m, q))
-    for a in range(m):
-        for b in range(a + 1):
-            share = w * p[..., a] * ((a == b) - p[..., b])
-            block = z.swapaxes(-1, -2) @ (z * share[..., None])
-            whole[..., a, :, b, :] = block
-            whole[..., b, :, a, :] = block
-    return whole.reshape(*z.shape[:-2], m * q, m * q)
+def _sums(point: Point, x: np.ndarray, y: np.ndarray, w: np.ndarray, intercept: bool) -> Curvature:
+    """The sums over the rows of a client; `y` are the places of their classes."""
+    coef, parts = to_numpy(point.coef), []
+    for place, z in logistic.blocks(x, to_numpy(point.mean), "first" if intercept else "none"):
+        own, labels = w[place], y[place]
+        p, log_label = logistic.probabilities(z, labels, coef)
+        score = logistic.gradient_of(labels, own, p, z, first=int(len(p) == 1)).reshape(coef.shape)
+        parts.append(Curvature(own.sum(), -2 * (own @ log_label), score, logistic.second_of(own, p, z)))
+    total = reduce(tree.add, parts)
+    return total._replace(hessian=pack_triangle(total.hessian))
 
 
 def log_probabilities(eta: np.ndarray) -> np.ndarray:
@@ -170,7 +145,7 @@ def _in_process(clients: Sequence[Client]) -> list:
     for c in clients:
         if c.y is None:
             raise BadData(f"client {c.name!r} has no labels: requires y to be passed, but the target y is None")
-    labels = np.unique(np.concatenate([np.unique(to_numpy(c.y)) for c in clients])).tolist()
+    labels = np.unique(np.concatenate([distinct(to_numpy(c.y)) for c in clients])).tolist()
     broken = [label for label in labels if isinstance(label, float) and not label.is_integer()]
     if broken:
         raise BadData(

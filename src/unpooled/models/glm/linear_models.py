@@ -74,6 +74,10 @@ class LinearRegression(GLM):
         )
 
 
+NEAR = 1e-3  # root mean square change of the linear predictor, below which steps become smaller quadratically
+REMAINS = 1e-3  # of the tolerance: what may remain after a step that is not followed by another
+
+
 @message("glm.ClassState")
 class State(NamedTuple):
     """Classes, their counts and weights, and where Newton's method is."""
@@ -104,7 +108,8 @@ class LogisticRegression(ClassifierMixin, Estimator):
     missing : {"refuse", "drop"}, default="refuse"
         What to do with rows that have missing values.
     tol : float, default=1e-6
-        Stop when a Newton step changes the linear predictor by less (root mean square); what remains is about its square.
+        Stop when a Newton step changes the linear predictor by less (root mean square), or when what will remain after it is a
+        thousandth of this.
     max_iter : int, default=100
         The most Newton steps, those that were halved included.
     random_state : int or None, default=None
@@ -197,7 +202,7 @@ class LogisticRegression(ClassifierMixin, Estimator):
         objective = float(0.5 * total.loss) + pen.value(state.path.at)
         hessian = self._settled(hessian, coef, pen)
         n = float(total.n)
-        path = newton.advance(state.path, Evaluated(hessian, total.score.ravel(), objective, n, n), pen)
+        path = newton.advance(state.path, Evaluated(hessian, total.score.ravel(), objective, n, n), pen, longer=True)
         if path.halvings == 0 and not pen.any:
             newton.check_informed(hessian, path.first, n, self._names(fed, state) * len(coef), PENALISE)
         info = {"loss": float(0.5 * total.loss) / n} | ({"change": path.moved} if np.isfinite(path.moved) else {})
@@ -205,11 +210,21 @@ class LogisticRegression(ClassifierMixin, Estimator):
 
     def done(self, state: State, history: list[Info]) -> bool:
         """Whether the coefficients hardly move, or no step lowers the loss."""
-        return state.path.moved < self.tol or state.path.halvings > MOST_HALVINGS
+        return self._settled_down(history) or state.path.halvings > MOST_HALVINGS
+
+    def _settled_down(self, history: list[Info]) -> bool:
+        """Whether the last step was small, or what remains after it will be: near the optimum each step is as much smaller as the square
+        of the one before.
+        """
+        changes = [row["change"] for row in history if "change" in row]
+        if not changes or changes[-1] < self.tol:
+            return bool(changes)
+        last, before = changes[-1], min([1.0, *changes[-2:-1]])
+        return last < NEAR and last * (last / before) ** 2 < REMAINS * self.tol
 
     def finish(self, fed: Federation, state: State) -> None:
         """Set coefficients for columns that are not centred, and warn of a fit that did not converge."""
-        self.converged_ = bool(state.path.moved < self.tol)
+        self.converged_ = self._settled_down(self.history_)
         if not self.converged_:
             text = f"LogisticRegression did not converge in max_iter={self.max_iter} rounds: raise max_iter or lower C"
             warnings.warn(text, ConvergenceWarning, stacklevel=5)

@@ -13,6 +13,7 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve, eigh
 
 from unpooled.errors import BadData
+from unpooled.maths.logistic import lengthened
 from unpooled.tree import message
 
 DEPENDENT = 1e-10  # a column with a smaller share of variance not explained by the columns before it depends on them
@@ -67,10 +68,11 @@ class Evaluated(NamedTuple):
     unit: float  # sum over rows of the squared unit in which a change of the linear predictor is measured
 
 
-def advance(path: Path, here: Evaluated, pen: Penalty) -> Path:
+def advance(path: Path, here: Evaluated, pen: Penalty, longer: bool = False) -> Path:
     """The path after its next point was evaluated: a new step from it, or half of the last one if it made things worse.
 
-    Where other clients answered than before, the two objectives cannot be compared, and the step is accepted.
+    Where other clients answered than before, the two objectives cannot be compared, and the step is accepted. `longer`: a step that
+    repeats a part of the last one is made longer, see `maths.logistic`.
     """
     slack = 1e-11 * abs(path.objective) if np.isfinite(path.objective) else 0.0
     same_rows = abs(here.n - path.n) <= 1e-9 * here.n
@@ -81,6 +83,8 @@ def advance(path: Path, here: Evaluated, pen: Penalty) -> Path:
     step = new - path.at
     moved = float(np.sqrt(max(step @ here.hessian @ step, 0.0) / here.unit))
     first = path.first if path.first.any() else here.hessian
+    if longer and path.halvings == 0 and not pen.absolute.any():
+        new = path.at + lengthened(step, path.at - path.base, here.hessian + np.diag(pen.ridge))
     return Path(new, path.at, float(here.objective), here.n, 0, first, moved)
 
 

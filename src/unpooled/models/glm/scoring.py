@@ -13,7 +13,7 @@ from unpooled.arrays import Array, Float, to_numpy
 from unpooled.client import SUM, Client, client
 from unpooled.data.schema.design import widened
 from unpooled.errors import BadData
-from unpooled.learners.rows import codes
+from unpooled.learners.labels import codes
 from unpooled.maths.folds import FOLDS, fold_of
 from unpooled.maths.gaussian import pack_triangle
 from unpooled.models.glm import families

@@ -1,0 +1,188 @@
+"""The candidates of clients, fitted and judged by their own rows, and what each client keeps of them. Nothing is sent.
+
+Clients of few rows are treated together, as arrays with an axis of clients.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from unpooled.arrays import to_numpy
+from unpooled.learners import corrections, stacking
+from unpooled.learners.candidates import Axes, Candidates, axes_of, candidates, count_axes, penalties
+from unpooled.learners.corrections import Fitted, Paths, label_losses
+
+MIN_ROWS = 10  # with fewer the client keeps the shared model
+TOGETHER = 200_000  # numbers in the rows of clients whose candidates are fitted at once
+ENOUGH_ROWS, ROWS_PER_PARAMETER = 1000, 25  # beyond both, second derivatives are taken from a part of the rows
+FAR_OUT = 0.1  # squared length of a row, relative to the rows of this part, from which on all rows are taken
+NEGLIGIBLE = 0.01  # weight of a candidate, relative to the best one, below which it is dropped
+
+
+class Evidence(NamedTuple):
+    """The rows that a client chooses by, and its models' scores of them; or those of several clients on a leading axis."""
+
+    raw: np.ndarray  # (n, r) what corrections are linear in
+    y: np.ndarray  # (n,) codes
+    w: np.ndarray  # (n,) 0 is padding
+    offsets: (
+        np.ndarray
+    )  # (offsets, n, c) log-probabilities of the bases, then of the client's networks; the last are zeros
+    optimism: np.ndarray  # (offsets,) what is added to their losses
+    bases: int
+    alone: bool  # whether logistic regressions of the client alone are candidates
+    spread: np.ndarray | float = 0.0  # (r,) deviations of the columns over all clients
+
+
+BY_CLIENT = ("raw", "y", "w", "offsets", "optimism")  # the fields that have an axis of clients
+
+
+class Group(NamedTuple):
+    """The candidates of several clients, and how well they explain their rows."""
+
+    seen: Evidence  # on a leading axis
+    space: Axes
+    fitted: Fitted
+    losses: np.ndarray  # (clients, j, n)
+    shares: np.ndarray  # (clients, j) of the rows that they explain
+    total: np.ndarray  # (clients, j) sums of their losses
+
+
+class Judged(NamedTuple):
+    """How the candidates are made, and the clients that may choose among them, in groups: (their places, what was found)."""
+
+    plan: Candidates
+    groups: list[tuple[list[int], Group]]
+
+
+def judge(seen: list[Evidence]) -> Judged:
+    """The candidates of each client that has rows enough, fitted to its evidence, and their losses; others keep the shared model.
+
+    Clients with as many axes are treated together, as long as their rows are few.
+    """
+    first = seen[0]
+    plan = candidates(first.bases, len(first.offsets) - 1 - first.bases, first.alone)
+    axes = {i: count_axes(*one.raw.shape) for i, one in enumerate(seen) if len(one.w) >= MIN_ROWS or not one.bases}
+    groups: list[list[int]] = []
+    for i in sorted(axes, key=lambda i: (axes[i], len(seen[i].w))):
+        cells = len(seen[i].w) * (axes[i] + first.offsets[:, 0].size)
+        few = len(seen[i].w) < 2 * ENOUGH_ROWS and groups and (len(groups[-1]) + 1) * cells <= TOGETHER
+        if few and axes[groups[-1][0]] == axes[i]:
+            groups[-1].append(i)
+        else:
+            groups.append([i])
+    return Judged(plan, [(who, _judged(plan, together([seen[i] for i in who]), axes[who[0]])) for who in groups])
+
+
+def together(seen: list[Evidence]) -> Evidence:
+    """The rows of several clients on a leading axis, short ones padded."""
+    n, one = max(len(own.w) for own in seen), seen[0]
+    if len(seen) == 1:
+        return one._replace(**{name: getattr(one, name)[None] for name in BY_CLIENT})
+    raw, y, w = (np.stack([padded(a, 0, n) for a in arrays]) for arrays in zip(*((s.raw, s.y, s.w) for s in seen)))
+    offsets, optimism = np.stack([padded(s.offsets, 1, n) for s in seen]), np.stack([s.optimism for s in seen])
+    return one._replace(raw=raw, y=y, w=w, offsets=offsets, optimism=optimism)
+
+
+def padded(a: np.ndarray, axis: int, n: int) -> np.ndarray:
+    """An array with zeros appended along an axis, up to n entries."""
+    short = n - a.shape[axis]
+    zeros = np.zeros((*a.shape[:axis], short, *a.shape[axis + 1 :]), a.dtype)
+    return np.concatenate([a, zeros], axis) if short else a
+
+
+def _judged(plan: Candidates, seen: Evidence, axes: int) -> Group:
+    """The candidates of several clients and their losses."""
+    space = axes_of(seen.raw, seen.w, seen.spread, axes)
+    fitted = corrected(seen, space)
+    losses = losses_of(plan, seen, fitted)
+    total = stacking.over_rows(losses, seen.w)
+    return Group(seen, space, fitted, losses, stacking.shares(plan.prior, losses, seen.w), total)
+
+
+def corrected(seen: Evidence, space: Axes) -> Fitted:
+    """Corrections of each base, and of nothing: models of the client alone."""
+    starts = [*range(seen.bases), -1]
+    ridge = penalties(seen.bases, space.axes.shape[-1])
+    columns = space.columns(seen.raw, np.float32)
+    if not seen.w.all():
+        columns *= (seen.w > 0)[..., None]
+    part = part_of(columns, seen.offsets.shape[-1])
+    return corrections.fit(Paths(columns, seen.y, seen.w, seen.offsets[:, starts], ridge, part))
+
+
+def part_of(columns: np.ndarray, classes: int) -> int:
+    """k where every k-th row of a client tells the second derivatives, from its columns (1, n, r); 1 of several clients or few rows.
+
+    Nor may there be a row so far out that it makes up much of them: a part may be without it.
+    """
+    clients, rows, wide = columns.shape
+    part = rows // max(ENOUGH_ROWS, ROWS_PER_PARAMETER * wide * (classes - 1))
+    if clients > 1 or part < 2:
+        return 1
+    farthest = float(np.einsum("bnr,bnr->bn", columns, columns).max())
+    return part if farthest < FAR_OUT * rows / part else 1
+
+
+def losses_of(plan: Candidates, seen: Evidence, fitted: Fitted) -> np.ndarray:  # (clients, j, n)
+    """-log P(y | x) of every row under every candidate as it is without the row; all 0 with too few rows to judge by."""
+    fits = plan.path >= 0
+    losses = np.empty((len(seen.w), len(fits), seen.w.shape[1]))
+    losses[:, fits] = fitted.losses[:, plan.stage[fits], plan.path[fits]]
+    losses[:, ~fits] = label_losses(seen.offsets[:, plan.offset[~fits]], seen.y[:, None])
+    if seen.optimism.any():
+        losses += seen.optimism[:, plan.offset, None]
+    few = (seen.w > 0).sum(-1) < MIN_ROWS
+    losses[few] = 0.0
+    return losses
+
+
+# ---- the choice ----
+
+
+def chosen(plan: Candidates, found: Group, down: Any) -> list[dict[str, np.ndarray]]:
+    """What each client keeps: weights of the candidates, their corrections, and losses for the report."""
+    w, losses, space = found.seen.w, found.losses, found.space
+    prior = plan.prior if down is None or not len(down.said) else prior_of(plan, found, down)
+    mix = stacking.averaged(prior, losses, w)
+    constant = plan.kind == "constant"
+    hedged = stacking.hedged(mix, constant, w)
+    reported = reported_losses(plan, losses, w, prior, mix)
+    large = (hedged > NEGLIGIBLE * hedged.max(-1, keepdims=True)) | constant
+    return [
+        _kept(plan, np.flatnonzero(large[i]), hedged[i], found.fitted.maps[i])
+        | {"losses": reported[i], "centre": space.centre[i], "axes": space.axes[i], "rows": w[i].sum()}
+        for i in range(len(w))
+    ]
+
+
+def prior_of(plan: Candidates, found: Group, down: Any) -> np.ndarray:  # (clients, j)
+    """The prior of the candidates by what the other clients say: what all say without the client's own."""
+    (shares, losses), rows = to_numpy(down.said), found.seen.w.sum(-1, keepdims=True)
+    said = np.maximum(shares - found.shares, 0.0), losses - found.total, float(down.said_rows) - rows
+    return stacking.prior_of_others(plan.prior, plan.path >= 0, stacking.Said(*said), rows)
+
+
+def _kept(plan: Candidates, kept: np.ndarray, mix: np.ndarray, maps: np.ndarray) -> dict[str, np.ndarray]:
+    """The weights and corrections of the candidates that a client keeps."""
+    own = maps[plan.stage[kept], plan.path[kept]] * (plan.path[kept] >= 0)[:, None, None]
+    return {"mix": mix[kept] / mix[kept].sum(), "which": plan.offset[kept], "maps": own.astype(np.float64)}
+
+
+def reported_losses(
+    plan: Candidates, losses: np.ndarray, w: np.ndarray, prior: np.ndarray, mix: np.ndarray
+) -> np.ndarray:
+    """Mean losses (clients, 3): alone, shared and kept, the last by weights that the other rows give."""
+    alone, shared = plan.kind == "alone", (plan.kind == "plain") & (plan.offset == 0)
+    rows, found = w.sum(-1), np.full((len(w), 3), np.nan)
+    if alone.any():
+        own = losses[:, alone]
+        likelihood, low = stacking.likelihoods(own)
+        average = stacking.of_average(stacking.likely(plan.prior[alone], own, w), likelihood)
+        found[:, 0] = (w * (low[:, 0] - np.log(average))).sum(-1) / rows
+    if shared.any():
+        found[:, 1] = (w * losses[:, shared][:, 0]).sum(-1) / rows
+    found[:, 2] = stacking.loss_of_average(prior, losses, w, mix)
+    return found
