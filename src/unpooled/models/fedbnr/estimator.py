@@ -55,13 +55,14 @@ class FedBNR(KernelRegression):
         The feature map: "ard" or "rff" (random Fourier features with a length scale per column or one for all), "additive" (a sum of
         functions of single columns), "deep", "residual", "replicated" (of a network's outputs), "exponential", "polynomial", or a
         module from (n, d) to (n, k). "auto" learns the length scales of "ard" and, with `n_frequencies="auto"`, then fits a sum of
-        three kernels: linear, additive (splines, with knots where a column bends y), and of all columns together. The evidence decides
-        how much each of them counts.
+        kernels: linear, additive (splines, with knots where a column bends y), and of all columns together, at long and at short length
+        scales. The evidence decides how much each of them counts.
     n_frequencies : int or "auto", default="auto"
         Random frequencies; each gives a cosine and a sine. "auto" takes as many as a budget of bytes allows, at most 100: all clients
         together send up to 2 MB, and 5 MB more per 10,000 values (rows times columns) beyond the first. The scales of "ard", "rff" and
-        "additive" are then learned with few frequencies in at most 20 rounds, and the last layer is fitted with more features. With
-        more than 100 columns, 60 clients, or 400 clients times columns, histograms of columns and residuals may exceed that.
+        "additive" are then learned with few frequencies in at most 10 rounds, and the last layer is fitted with more features; second
+        moments are sent in single precision, so that two splits of the same rows agree to about 1e-4. With more than 100 columns,
+        200 clients, or 1,500 clients times columns, histograms of columns and residuals may exceed that.
     spectrum : {"rbf", "matern12", "matern32", "matern52"}, default="rbf"
         The stationary kernel that the frequencies are drawn for.
     frequencies : {"fixed", "free", "shifted"}, default="fixed"
