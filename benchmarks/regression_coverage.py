@@ -87,11 +87,11 @@ def normal_ends(model: Any, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return mean - Z * std, mean + Z * std
 
 
-def few_rows(name: str, load: Callable, seeds: int, sizes: list[int]) -> None:
+def few_rows(name: str, load: Callable, seeds: range, sizes: list[int]) -> None:
     """Coverage of BayesianRegression fitted to few rows."""
     for n in sizes:
         found = []
-        for seed in range(FIRST_SEED, FIRST_SEED + seeds):
+        for seed in seeds:
             x, y = load(seed)
             order = np.random.default_rng([seed, n]).permutation(len(y))
             fit, new = order[:n], order[n : n + 50]
@@ -103,12 +103,12 @@ def few_rows(name: str, load: Callable, seeds: int, sizes: list[int]) -> None:
         print(f"few rows     {name:14} n={n:2}  normal {normal:.3f}  t mixture {ours:.3f}", flush=True)
 
 
-def recalibration(name: str, load: Callable, seeds: int) -> None:
+def recalibration(name: str, load: Callable, seeds: range) -> None:
     """Coverage and width of FedBNR's raw and recalibrated intervals, and of BayesianRegression's."""
     for label, make in (("FedBNR", lambda s: up.FedBNR(**SMALL, random_state=s)),
                         ("BayesianRegression", lambda s: up.BayesianRegression(recalibrate=True))):  # fmt: skip
         found = []
-        for seed in range(FIRST_SEED, FIRST_SEED + seeds):
+        for seed in seeds:
             x, y = load(seed)
             order = np.random.default_rng(seed).permutation(len(y))
             cut = int(0.6 * len(y))
@@ -125,12 +125,12 @@ def recalibration(name: str, load: Callable, seeds: int) -> None:
         print(f"recalibrated {name:14} {label:18}  {seen}", flush=True)
 
 
-def new_clients(name: str, load: Callable, seeds: int) -> None:
+def new_clients(name: str, load: Callable, seeds: range) -> None:
     """Coverage for clients never seen that are like the others, and width relative to recalibrate=True."""
     for label, make in (("FedBNR", lambda r, s: up.FedBNR(**SMALL, recalibrate=r, random_state=s)),
                         ("BayesianRegression", lambda r, s: up.BayesianRegression(recalibrate=r))):  # fmt: skip
         found = []
-        for seed in range(FIRST_SEED, FIRST_SEED + seeds):
+        for seed in seeds:
             x, y = load(seed)
             client = np.random.default_rng(seed).integers(0, 40, size=len(y))
             fit = client < 30
@@ -147,6 +147,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--real", action="store_true", help="tables of UNPOOLED_DATA too")
     parser.add_argument("--seeds", type=int, default=10, help="fits per table")
+    parser.add_argument("--first-seed", type=int, default=FIRST_SEED)
     parser.add_argument("--few-rows", action="store_true", help="the first table alone")
     parser.add_argument(
         "--rows", type=int, nargs="+", default=[3, 5, 10, 20], help="numbers of rows of the first table"
@@ -155,12 +156,12 @@ def main() -> None:
     warnings.simplefilter("ignore")
     tables = TABLES | (real_tables() if args.real else {})
     for name, load in tables.items():
-        few_rows(name, load, 10 * args.seeds, args.rows)
+        few_rows(name, load, range(args.first_seed, args.first_seed + 10 * args.seeds), args.rows)
     if args.few_rows:
         return
     for part in (recalibration, new_clients):
         for name, load in tables.items():
-            part(name, load, args.seeds)
+            part(name, load, range(args.first_seed, args.first_seed + args.seeds))
 
 
 if __name__ == "__main__":

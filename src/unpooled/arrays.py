@@ -57,6 +57,11 @@ def to_numpy(a: Any) -> np.ndarray:
     return np.asarray(a.detach().cpu().numpy() if is_torch(a) else a, order="C")
 
 
+def doubles(a: Any) -> np.ndarray:
+    """The array as a NumPy array in double precision, in which sums are worked with at the server."""
+    return to_numpy(a).astype(np.float64, copy=False)
+
+
 def like(a: Any, reference: Any) -> Array:
     """`a` as the same kind of array, dtype and device as `reference`."""
     if is_torch(reference):

@@ -30,17 +30,17 @@ def test_with_many_rows_it_is_the_normal_interval_at_the_most_probable_variances
     assert_allclose(found, mean + np.sqrt(variance) * norm.ppf(P), atol=1e-3)
 
 
-@pytest.mark.parametrize("intercept", [True, False])
-def test_quantiles_are_those_of_draws_from_the_mixture(intercept):
+@pytest.mark.parametrize(("intercept", "tilts"), [(True, (0,)), (False, (0,)), (True, predictive.TILTS)])
+def test_quantiles_are_those_of_draws_from_the_mixture(intercept, tilts):
     rng = np.random.default_rng(2)
     z = rng.normal(size=(8, 3))
     post, along = fitted(z, z[:, 0] + 0.5 * rng.normal(size=8), intercept)
     new = rng.normal(size=(2, 3))
-    found = predictive.quantiles(post, along, new, P)[:, 0]
-    mix = predictive.mixture(along, 0)
+    found = predictive.quantiles(post, along, new, P, tilts=tilts)[:, 0]
+    mix = predictive.mixture(along, 0, tilts)
     which = rng.choice(len(mix.weights), size=400_000, p=mix.weights)
     rows = (new - post.feature_mean) @ along.basis
-    spread = 1 + intercept / 8 + rows**2 @ (1 / (along.eigenvalues[:, None] + mix.ratios))
+    spread = 1 + intercept / 8 + rows**2 @ mix.variance
     for i in range(2):
         mean = (rows @ mix.coef)[i] + post.intercept
         draws = mean[which] + np.sqrt(mix.noise * spread[i])[which] * rng.standard_t(mix.dof, size=len(which))
@@ -57,3 +57,19 @@ def test_five_rows_are_covered(curved):
         lower, upper = predictive.quantiles(*fitted(z[:5], y[:5]), z[5:], P[[0, 2]])[:, 0].T
         inside.append(np.mean((lower < y[5:]) & (y[5:] < upper)))
     assert 0.86 < np.mean(inside) < 0.95
+
+
+def test_five_rows_of_many_columns_with_a_common_factor_are_not_covered_too_often():
+    rng, inside = np.random.default_rng(4), []
+    for _ in range(60):
+        factor = rng.normal(size=(25, 1))
+        z = factor + rng.normal(size=(25, 12))
+        y = z.mean(1) + 0.1 * rng.normal(size=25)
+        each = []
+        for tilts in ((0,), predictive.TILTS):
+            lower, upper = predictive.quantiles(*fitted(z[:5], y[:5]), z[5:], P[[0, 2]], tilts=tilts)[:, 0].T
+            each.append(np.mean((lower < y[5:]) & (y[5:] < upper)))
+        inside.append(each)
+    plain, tilted = np.mean(inside, 0)
+    assert tilted < plain - 0.01
+    assert tilted > 0.85

@@ -32,11 +32,12 @@ def test_no_point_is_chosen_twice(rng):
 
 
 def test_stacked_rows_have_the_features_of_single_ones(rng):
-    parts = Parts(np.array([0.0, 2.0]), np.array([0.1, -0.3]), np.array([0.4, 0.5]), rng.normal(size=(7, 3)))
-    x, weights = rng.normal(size=(4, 9, 3)), np.array([1.0, 0.5, 2.0])
+    points = rng.normal(size=(7, 3))
+    parts = Parts(np.array([0.0, 2.0]), np.array([0.1, -0.3]), np.array([0.4, 0.5]), points, points[:2])
+    x, weights = rng.normal(size=(4, 9, 3)), np.array([1.0, 0.5, 2.0, 0.3])
     stacked = sum_of_kernels.features(np.zeros(3), weights, parts, x)
-    assert stacked.shape == (4, 9, 3 + 2 + 7)
-    assert len(sum_of_kernels.blocks(3, parts)) == 12
+    assert stacked.shape == (4, 9, 3 + 2 + 7 + 2)
+    assert len(sum_of_kernels.blocks(3, parts)) == 14
     np.testing.assert_allclose(stacked[2], sum_of_kernels.features(np.zeros(3), weights, parts, x[2]), rtol=1e-12)
 
 

@@ -14,7 +14,7 @@ from scipy.stats import norm
 
 from unpooled.arrays import Array
 
-EDGES = np.concatenate([-np.geomspace(60, 6.2, 24), np.linspace(-6, 6, 601), np.geomspace(6.2, 60, 24)])
+EDGES = np.concatenate([-np.geomspace(60, 3.1, 24), np.linspace(-3, 3, 121), np.geomspace(3.1, 60, 24)])
 BINS = len(EDGES) + 1  # with one open bin at each end
 MIN_RESIDUALS = 30  # with fewer, the model's own quantiles are kept
 

@@ -255,12 +255,12 @@ def _sum_start(spec: Spec, d: int, rng: np.random.Generator) -> Kernel:
     """Without knots, and with random points: a server that knows the columns places both (`sum_of_kernels.Parts`)."""
     theta = {"log_scale": np.full(d, 0.5 * np.log(d) + 0.3), "weights": np.ones(sum_of_kernels.N_BLOCKS)}
     none = np.zeros(0)
-    parts = sum_of_kernels.Parts(none, none, none, rng.standard_normal((spec["m"], d)))
+    parts = sum_of_kernels.Parts(none, none, none, rng.standard_normal((spec["m"], d)), np.zeros((0, d)))
     return Kernel(theta, parts._asdict())
 
 
 def _sum(spec: Spec, kernel: Kernel, x: Array) -> np.ndarray:
-    """Features (..., n, k) of the three kernels, side by side; NumPy only."""
+    """Features (..., n, k) of the four kernels, side by side; NumPy only."""
     parts = sum_of_kernels.Parts(**kernel.omega)
     return sum_of_kernels.features(kernel.theta["log_scale"], kernel.theta["weights"], parts, x)
 

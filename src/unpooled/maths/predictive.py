@@ -8,6 +8,11 @@ The prior of R^2, the share of the variance of y that the features explain, is B
 a perfect fit is not likely beforehand. With Beta(1/2, 1/2), few rows that happen to lie on a line make intervals that are
 too narrow; with Beta(1/2, 1), they still are where y is a curve that few rows show as a line. The prior of log(noise) is flat.
 
+With more features than rows, most directions of the features are unobserved. If y depended on all of them alike, a high R^2
+would leave y as uncertain as a low one. In most tables the directions in which rows vary most tell most about y, so the mixture
+is also over `TILTS`: the prior variance of a weight along an eigenvector of the Gram matrix is proportional to a power of the
+eigenvalue. With many rows the powers hardly differ.
+
 References
 ----------
 Zhang, Naughton, Bondell, Reich, Bayesian regression using a prior on the model fit: the R2-D2 shrinkage prior, JASA
@@ -16,6 +21,7 @@ Zhang, Naughton, Bondell, Reich, Bayesian regression using a prior on the model 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -23,6 +29,7 @@ from scipy.special import beta, stdtr, stdtrit
 
 from unpooled.maths.bayes_linear import Axes, Posterior, shared_offsets, unexplained
 
+TILTS = (0, 1, 2, 4)  # powers of the eigenvalue, equally likely beforehand
 R2 = (0.5, 1.5)  # parameters of the beta prior of R^2
 LOGITS = np.linspace(-10.0, 25.0, 71)  # grid of logit(R^2)
 NEGLIGIBLE = 1e-5  # grid points of less weight than this, relative to the largest, are left out
@@ -31,32 +38,45 @@ PRECISION = 1e-11  # of a quantile, in standard deviations
 
 
 class Mixture(NamedTuple):
-    """A Student t distribution per ratio of the grid, for one output."""
+    """A Student t distribution per ratio of the grid and tilt of the prior, for one output."""
 
-    ratios: np.ndarray  # (p,) noise / prior
     weights: np.ndarray  # (p,) posterior probabilities
     noise: np.ndarray  # (p,) scale of the noise's posterior
     coef: np.ndarray  # (k, p) posterior means of the weights along the axes
+    variance: np.ndarray  # (k, p) their posterior variances over the noise
     dof: float
 
 
-def mixture(along: Axes, output: int) -> Mixture:
-    """The posterior of the ratio on the grid, for one output."""
-    cross2, yy = along.cross[:, output] ** 2, along.yy[output]
-    signal = max(along.eigenvalues.sum() / along.n, 1e-200)  # variance of the features' part of y, per unit of prior
-    ratios = signal * np.exp(-LOGITS)
-    left = unexplained(along.eigenvalues, cross2, yy, ratios)
-    log_prior = -R2[0] * np.logaddexp(0.0, -LOGITS) - R2[1] * np.logaddexp(0.0, LOGITS)
-    log_det = np.log1p(along.eigenvalues / ratios[:, None]).sum(1)
-    log_weights = log_prior - 0.5 * (log_det + along.dof * np.log(left))
+def mixture(along: Axes, output: int, tilts: Sequence[float] = (0,)) -> Mixture:
+    """The posterior of the ratio noise / prior on the grid and of the tilt of the prior, for one output."""
+    parts = [_tilted(along, output, tilt) for tilt in tilts]
+    log_weights, noise, variance = (np.concatenate(some, -1) for some in zip(*parts))
     weights = np.exp(log_weights - log_weights.max())
     kept = weights > NEGLIGIBLE
-    coef = along.cross[:, output, None] / (along.eigenvalues[:, None] + ratios[kept])
-    return Mixture(ratios[kept], weights[kept] / weights[kept].sum(), left[kept] / along.dof, coef, along.dof)
+    coef = along.cross[:, output, None] * variance[:, kept]
+    return Mixture(weights[kept] / weights[kept].sum(), noise[kept], coef, variance[:, kept], along.dof)
+
+
+def _tilted(along: Axes, output: int, tilt: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(log weights (p,), scale of the noise (p,), variances of the weights over the noise (k, p)) on the grid of ratios."""
+    prior = (along.eigenvalues / max(along.eigenvalues.max(initial=0.0), 1e-300)) ** tilt  # (k,) relative variances
+    values = along.eigenvalues * prior
+    signal = max(values.sum() / along.n, 1e-200)  # variance of the features' part of y, per unit of prior
+    ratios = signal * np.exp(-LOGITS)
+    left = unexplained(values, along.cross[:, output] ** 2 * prior, along.yy[output], ratios)
+    log_prior = -R2[0] * np.logaddexp(0.0, -LOGITS) - R2[1] * np.logaddexp(0.0, LOGITS)
+    log_det = np.log1p(values / ratios[:, None]).sum(1)
+    log_weights = log_prior - 0.5 * (log_det + along.dof * np.log(left))
+    return log_weights, left / along.dof, prior[:, None] / (values[:, None] + ratios)
 
 
 def quantiles(
-    post: Posterior, along: Axes, z: np.ndarray, p: np.ndarray, group: np.ndarray | None = None
+    post: Posterior,
+    along: Axes,
+    z: np.ndarray,
+    p: np.ndarray,
+    group: np.ndarray | None = None,
+    tilts: Sequence[float] = (0,),
 ) -> np.ndarray:  # (n, o, quantiles)
     """Quantiles p of y at features z (n, k), with noise: (n, o, len(p)); `group` (n,) as in `bayes_linear.predict`.
 
@@ -70,9 +90,9 @@ def quantiles(
     of_group = np.broadcast_to(offsets.variance, (n, 1))[:, 0]
     found = []
     for j in range(len(post.noise_variance)):
-        mix = mixture(along, j)
+        mix = mixture(along, j, tilts)
         mean = rows @ mix.coef + shift[:, j, None]  # (n, p)
-        leverage = rows**2 @ (1 / (along.eigenvalues[:, None] + mix.ratios))
+        leverage = rows**2 @ mix.variance
         scale = np.sqrt(mix.noise * (1 + of_group[:, None] + of_intercept[j][:, None] + leverage))
         found.append(np.stack([_quantile(mix, mean, scale, q) for q in p], -1))
     return np.stack(found, 1)

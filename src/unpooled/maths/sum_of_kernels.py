@@ -1,10 +1,12 @@
-"""A sum of three kernels as one feature map: linear, piecewise linear in single columns, and a Gaussian kernel of all columns.
+"""A sum of four kernels as one feature map: linear, piecewise linear in single columns, and two Gaussian kernels of all columns.
 
 Sends nothing. The features are blocks side by side, each multiplied by its own scale:
 
 - the columns themselves, (d,);
 - hinges max(x - knot, 0) of single columns, less their means: splines that are additive over columns;
-- a Gaussian kernel with a length scale per column, by its projection on r points (Nystroem features).
+- a Gaussian kernel with a length scale per column, by its projection on r points (Nystroem features);
+- the same at shorter length scales and q points, where r points are enough for the first: length scales that were learned with few
+  features are often too long.
 
 The points are not rows of anybody: the server draws them. Points suit the kernel where rows are, so that fewer features are needed than
 with random frequencies.
@@ -19,9 +21,10 @@ from scipy.linalg import solve_triangular
 
 from unpooled.arrays import Array
 
-N_BLOCKS = 3
+N_BLOCKS = 4
+SHORTER = 0.4  # length scales of the second Gaussian kernel, over those of the first
 JITTER = 1e-6  # on the diagonal of the kernel matrix of the points, where it is 1
-LEAST_LEFT = 1e-4  # variance that the points leave of a row, of 1, from which on there are enough of them
+LEAST_LEFT = 1e-6  # variance that the points leave of a row, of 1, from which on there are enough of them
 TINY = 1e-8
 
 
@@ -32,19 +35,21 @@ class Parts(NamedTuple):
     knots: np.ndarray  # (a,)
     centres: np.ndarray  # (a,) mean of each hinge
     points: np.ndarray  # (r, d)
+    fine: np.ndarray  # (q, d) points of the shorter length scales
 
 
-def features(log_scale: Array, weights: Array, parts: Parts, x: Array) -> np.ndarray:  # (..., n, d + a + r)
-    """Features of standardised rows x (..., n, d), for length scales (d,) and the scales of the blocks (3,)."""
+def features(log_scale: Array, weights: Array, parts: Parts, x: Array) -> np.ndarray:  # (..., n, d + a + r + q)
+    """Features of standardised rows x (..., n, d), for length scales (d,) and the scales of the blocks (4,)."""
     columns = parts.columns.astype(np.int64)
     hinges = np.maximum(x[..., columns] - parts.knots, 0.0) - parts.centres
-    kernel = nystroem(np.exp(log_scale), parts.points, x)
-    return np.concatenate([weights[0] * x, weights[1] * hinges, weights[2] * kernel], -1)
+    length = np.exp(log_scale)
+    kernel, fine = nystroem(length, parts.points, x), nystroem(SHORTER * length, parts.fine, x)
+    return np.concatenate([weights[0] * x, weights[1] * hinges, weights[2] * kernel, weights[3] * fine], -1)
 
 
-def blocks(n_columns: int, parts: Parts) -> np.ndarray:  # (d + a + r,)
-    """The block, 0 to 2, of each feature."""
-    return np.repeat(np.arange(N_BLOCKS), [n_columns, len(parts.knots), len(parts.points)])
+def blocks(n_columns: int, parts: Parts) -> np.ndarray:  # (d + a + r + q,)
+    """The block, 0 to 3, of each feature."""
+    return np.repeat(np.arange(N_BLOCKS), [n_columns, len(parts.knots), len(parts.points), len(parts.fine)])
 
 
 def nystroem(length: np.ndarray, points: np.ndarray, x: np.ndarray) -> np.ndarray:  # (..., n, r)

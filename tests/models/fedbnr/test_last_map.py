@@ -5,21 +5,23 @@ import pytest
 from sklearn.datasets import make_friedman1
 
 import unpooled as up
-from unpooled.maths import calibration
+from unpooled.maths import bayes_linear, calibration
 from unpooled.maths.feature_maps import features, start
 from unpooled.models.fedbnr.budget import (
     MAX_FREQUENCIES,
     MIN_FREQUENCIES,
+    Size,
     budget,
     bytes_left,
     features_for,
     frequencies_for,
     frequencies_to_learn_with,
+    n_bins,
     rounds_to_learn_in,
+    thinning,
 )
 from unpooled.models.fedbnr.last_map import HINGES, MIN_POINTS
-from unpooled.models.fedbnr.marginals import N_BINS
-from unpooled.models.regression import BINS
+from unpooled.models.regression import BINS, sum_statistics
 
 SPEC = {"map": "additive", "m": 12, "spectrum": "rbf", "frequencies": "fixed"}
 
@@ -41,30 +43,49 @@ def test_an_additive_map_is_a_sum_of_functions_of_single_columns():
 def test_frequencies_fit_into_the_budget():
     for n_answers in (10, 100, 1000):
         m = frequencies_for(1.5e6, n_answers)
-        sent = 8 * n_answers * (2 * m) * (2 * m + 1) / 2
-        assert m in (MIN_FREQUENCIES, MAX_FREQUENCIES) or 0.7 * 1.5e6 < sent < 1.05 * 1.5e6
-    assert budget(10_000, 5, 10) > 4 * budget(2_000, 5, 10) == 4 * budget(10, 5, 10)
-    k = features_for(1.5e6, 10)
-    assert 0.9 * 1.5e6 < 8 * 10 * k * (k + 1) / 2 < 1.05 * 1.5e6
+        assert m in (MIN_FREQUENCIES, MAX_FREQUENCIES) or 0.7 * 1.5e6 < n_answers * answer(2 * m) < 1.5e6
+    assert budget(Size(10_000, 5, 10)) > 4 * budget(Size(2_000, 5, 10)) == 4 * budget(Size(10, 5, 10))
+    assert 0.9 * 1.5e6 < 20 * answer(features_for(1.5e6, 20)) < 1.5e6
+
+
+def answer(k):
+    """Bytes of the statistics of k features: the Gram matrix in single precision, all else in double."""
+    return 4 * k * (k + 1) / 2 + 8 * (2 * k + 3)
 
 
 def sent(rows, d, n_clients):
     """Bytes that all clients send in all, at most."""
-    size = (rows, d, n_clients)
-    k, last = 2 * frequencies_to_learn_with(*size), features_for(bytes_left(*size), n_clients)
+    size = Size(rows, d, n_clients)
+    k, last = 2 * frequencies_to_learn_with(size), features_for(bytes_left(size), n_clients)
     last = max(last, d + int(HINGES * last) + MIN_POINTS)
-    learning = rounds_to_learn_in(*size) * (k * (k + 5) / 2 + d + 10)  # statistics and a gradient per round
-    columns = d * (6 + BINS + 2 * N_BINS) + d * (d + 1) / 2
-    return 8 * n_clients * (learning + last * (last + 5) / 2 + columns + calibration.BINS)
+    learning = rounds_to_learn_in(size) * (answer(k) + 8 * (d + 5))  # statistics and a gradient per round
+    columns = 8 * (3 * d + 4) + 4 * d * (BINS / thinning(size) + 1 + 2 * n_bins(size)) + 4 * d * (d + 1) / 2
+    return n_clients * (learning + answer(last) + columns + 4 * calibration.BINS)
 
 
-@pytest.mark.parametrize("n_clients", [2, 5, 10, 20, 40, 60])
+@pytest.mark.parametrize("n_clients", [2, 5, 10, 20, 40, 60, 100, 150, 200])
 def test_any_small_table_fits_into_two_megabytes(n_clients):
-    for d in range(1, min(100, 400 // n_clients) + 1):
+    for d in range(1, min(100, 1500 // n_clients) + 1):
         assert sent(10_000 / d, d, n_clients) < 2e6
 
 
-@pytest.mark.parametrize(("n", "d", "n_clients"), [(600, 10, 10), (240, 10, 40)])
+def test_bins_are_fewer_where_clients_are_many():
+    assert [thinning(Size(1000, 8, n)) for n in (10, 60, 160, 1000)] == [1, 1, 3, 5]
+    assert [n_bins(Size(1000, 8, n)) for n in (10, 160)] == [24, 8]
+
+
+def test_sums_in_single_precision_are_definite_and_close_to_the_exact_ones():
+    x, y = make_friedman1(200, noise=1.0, random_state=1)
+    model = up.FedBNR(random_state=0, max_iter=2).fit(x, y, by=np.arange(200) % 10)
+    asked = {"spec": model._spec(), "share": 0.0, "seed": 0}
+    exact, single = (sum_statistics(model._fed, model.design_, single=s, **asked) for s in (False, True))
+    k = len(exact.z)
+    np.testing.assert_allclose(single.zz, exact.zz, rtol=1e-5, atol=1e-5)
+    assert np.linalg.eigvalsh(bayes_linear.unpack(single.zz, k)).min() > 0
+    assert k > 180  # more features than rows would determine
+
+
+@pytest.mark.parametrize(("n", "d", "n_clients"), [(600, 10, 10), (240, 10, 40), (480, 6, 150)])
 def test_a_small_table_costs_at_most_two_megabytes(n, d, n_clients):
     x, y = make_friedman1(n, n_features=d, noise=1.0, random_state=1)
     fed = up.federate(x, y, by=np.arange(n) % n_clients)

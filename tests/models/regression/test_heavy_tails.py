@@ -61,3 +61,17 @@ def test_a_column_that_is_mostly_one_value_keeps_its_standard_deviation():
 def test_a_column_without_values_is_left_in_peace():
     tails = heavy_tails.find_heavy(np.zeros((1, len(heavy_tails.MIDDLES))))
     assert np.isfinite(heavy_tails.moments(tails, np.zeros((1, len(heavy_tails.MIDDLES))))).all()
+
+
+def test_fewer_bins_count_the_same_rows_at_nearly_the_same_values():
+    z = np.column_stack([np.random.default_rng(0).normal(size=4000), np.tile([-0.98, 0.98], 2000)])
+    fine = counts_of(z)
+    for thinning in (1, 3, 5):
+        wide = histogram(z, np.ones(len(z)), heavy_tails.thinned_edges(thinning))
+        full = heavy_tails.spread_out(wide, thinning)
+        assert full.shape == fine.shape
+        np.testing.assert_array_equal(full.sum(1), fine.sum(1))
+        assert (full[1] > 0).sum() == 2  # a column of two values stays one
+        np.testing.assert_allclose(full @ heavy_tails.MIDDLES, fine @ heavy_tails.MIDDLES, atol=0.02 * len(z))
+        if thinning == 1:
+            np.testing.assert_array_equal(full, fine)

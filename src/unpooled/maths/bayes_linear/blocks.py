@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from scipy.linalg.lapack import dtrtri
 
 from unpooled.maths.bayes_linear.eigen_axes import Moments, moments_without_offsets
 from unpooled.maths.bayes_linear.sums import Stats
@@ -60,9 +61,9 @@ def _fit_output(moments: Moments, output: int, n: float, scale: np.ndarray, nois
     cross = moments.cross[:, output]
     precision = scale[:, None] * moments.gram * scale / noise
     precision[np.diag_indices_from(precision)] += 1.0
-    covariance = np.linalg.inv(precision)
-    standard = covariance @ (scale * cross) / noise
-    determined = np.clip(1 - np.diag(covariance), 0.0, 1.0)
+    root, _ = dtrtri(np.linalg.cholesky(precision), lower=1)  # root' root is the covariance
+    standard = root.T @ (root @ (scale * cross)) / noise
+    determined = np.clip(1 - (root**2).sum(0), 0.0, 1.0)
     weights = scale * standard
     unexplained = moments.yy[output] - 2 * weights @ cross + weights @ moments.gram @ weights
     rows_left = max(n - determined.sum(), LEAST_ROWS_LEFT * n)

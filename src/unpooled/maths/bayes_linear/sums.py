@@ -72,6 +72,12 @@ def unpack(triangle: np.ndarray, k: int) -> np.ndarray:
     return square + np.triu(square, 1).T
 
 
+def lifted(stats: Stats, share: float) -> Stats:
+    """The sums with the diagonal of the Gram matrix raised by this share of itself."""
+    rows, columns = _triangle(len(stats.z))
+    return stats._replace(zz=np.where(rows == columns, (1 + share) * stats.zz, stats.zz))
+
+
 def scaled(stats: Stats, scale: np.ndarray) -> Stats:
     """The sums of features that are multiplied by `scale` (k,)."""
     rows, columns = _triangle(len(scale))

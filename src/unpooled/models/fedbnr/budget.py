@@ -1,50 +1,75 @@
-"""How many features a budget of bytes allows. Sends nothing.
+"""How many features and bins a budget of bytes allows. Sends nothing.
 
-The second moments of k features are k (k + 1) / 2 numbers per client and round: they are nearly all that is sent.
+The second moments of k features are k (k + 1) / 2 numbers per client and round, in single precision: they are nearly all that is sent.
+Histograms of columns have fewer bins where clients or columns are so many that they would take more than their share.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 
 from unpooled.maths import calibration
 from unpooled.models.fedbnr.marginals import N_BINS
-from unpooled.models.regression import BINS
+from unpooled.models.regression import BINS, MAX_THINNING
 
-BYTES = 1.75e6  # for all clients together where the table has up to VALUES values
+BYTES = 1.9e6  # for all clients together where the table has up to VALUES values
 BYTES_BEYOND = 500.0  # per value beyond these
-SUMS = 6  # numbers per column of counts, means and squares, before the histograms
 VALUES = 10_000
+SINGLE, DOUBLE = 4, 8  # bytes of a number
+SUMS = 4  # numbers per column of counts, means and squares, before the histograms
+HISTOGRAMS = 0.25  # fraction of the budget for histograms of columns, at most
 LEAST = 0.3e6  # for second moments, if there are so many columns or clients that histograms take the rest
-LEARNING = 0.45  # fraction of the budget for learning the kernel
-MIN_LEARNING, MAX_LEARNING = 3, 20  # rounds
+LEARNING = 0.2  # fraction of the rest for learning the kernel
+MIN_LEARNING, MAX_LEARNING = 1, 10  # rounds
 MIN_FREQUENCIES, MAX_FREQUENCIES = 8, 100
 MIN_FEATURES, MAX_FEATURES = 30, 300  # of the last layer
 
 
-def budget(rows: float, n_columns: int, n_clients: int) -> float:
+class Size(NamedTuple):
+    """What the budget depends on."""
+
+    rows: float
+    n_columns: int
+    n_clients: int
+
+
+def thinning(size: Size) -> int:
+    """One in how many edges of the columns' histograms is used: an odd number, so that a wide bin has a bin in its middle."""
+    full = SINGLE * size.n_clients * size.n_columns * (BINS + 2 * N_BINS)
+    wanted = int(np.ceil(full / (HISTOGRAMS * _allowed(size))))
+    return min(wanted + 1 - wanted % 2, MAX_THINNING)
+
+
+def n_bins(size: Size) -> int:
+    """The number of bins of a column in which effects on y are looked at."""
+    return N_BINS // thinning(size)
+
+
+def budget(size: Size) -> float:
     """Bytes of second moments of features that all clients together may send: what histograms of columns and residuals leave."""
-    allowed = BYTES + BYTES_BEYOND * max(0.0, rows * n_columns - VALUES)
-    columns = n_columns * (SUMS + BINS + 2 * N_BINS + n_columns / 2)
-    return max(allowed - 8 * n_clients * (columns + calibration.BINS), LEAST)
+    d = size.n_columns
+    bins = d * (BINS / thinning(size) + 2 * n_bins(size)) + calibration.BINS
+    beside = DOUBLE * SUMS * d + SINGLE * (bins + d * d / 2)
+    return max(_allowed(size) - size.n_clients * beside, LEAST)
 
 
-def bytes_left(rows: float, n_columns: int, n_clients: int) -> float:
+def bytes_left(size: Size) -> float:
     """What learning the kernel leaves of the budget."""
-    return (1 - LEARNING) * budget(rows, n_columns, n_clients)
+    per_round = _answer(2 * frequencies_to_learn_with(size)) + _gradient(size)
+    return max(budget(size) - size.n_clients * rounds_to_learn_in(size) * per_round, LEAST)
 
 
-def rounds_to_learn_in(rows: float, n_columns: int, n_clients: int) -> int:
+def rounds_to_learn_in(size: Size) -> int:
     """The most rounds of learning: fewer than MAX_LEARNING where clients are so many that the fewest frequencies exceed the budget."""
-    n_features = 2 * MIN_FREQUENCIES
-    answer = 8 * n_clients * (n_features * (n_features + 5) / 2 + n_columns)
-    fits = LEARNING * budget(rows, n_columns, n_clients) / answer
-    return int(np.clip(fits, MIN_LEARNING, MAX_LEARNING))
+    per_round = size.n_clients * (_answer(2 * MIN_FREQUENCIES) + _gradient(size))
+    return int(np.clip(LEARNING * budget(size) / per_round, MIN_LEARNING, MAX_LEARNING))
 
 
-def frequencies_to_learn_with(rows: float, n_columns: int, n_clients: int) -> int:
+def frequencies_to_learn_with(size: Size) -> int:
     """The number of frequencies while the kernel is learned, in MAX_LEARNING rounds."""
-    return frequencies_for(LEARNING * budget(rows, n_columns, n_clients), n_clients * MAX_LEARNING)
+    return frequencies_for(LEARNING * budget(size), size.n_clients * MAX_LEARNING)
 
 
 def frequencies_for(n_bytes: float, n_answers: int) -> int:
@@ -57,7 +82,22 @@ def features_for(n_bytes: float, n_answers: int) -> int:
     return int(np.clip(_features(n_bytes, n_answers), MIN_FEATURES, MAX_FEATURES))
 
 
+def _allowed(size: Size) -> float:
+    """Bytes that all clients together may send."""
+    return BYTES + BYTES_BEYOND * max(0.0, size.rows * size.n_columns - VALUES)
+
+
+def _answer(k: int) -> float:
+    """Bytes of the sums of k features: second moments, means and products with a target."""
+    return SINGLE * k * (k + 1) / 2 + DOUBLE * 2 * k
+
+
+def _gradient(size: Size) -> float:
+    """Bytes of a gradient by the length scales, and of errors on held-out rows."""
+    return DOUBLE * (size.n_columns + 5)
+
+
 def _features(n_bytes: float, n_answers: int) -> float:
-    """How many features fit when so many second moments are sent."""
-    numbers = n_bytes / (8 * max(n_answers, 1))
-    return np.sqrt(2 * numbers)
+    """How many features fit when so many second moments are sent: the inverse of `_answer`."""
+    linear = SINGLE / 2 + 2 * DOUBLE
+    return (np.sqrt(linear**2 + 2 * SINGLE * n_bytes / max(n_answers, 1)) - linear) / SINGLE

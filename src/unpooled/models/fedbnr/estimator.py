@@ -15,13 +15,12 @@ from typing import Any
 import numpy as np
 
 from unpooled import tree
-from unpooled.arrays import to_numpy
 from unpooled.errors import TooFewClients
 from unpooled.federation import Federation
 from unpooled.maths import bayes_linear, descent
 from unpooled.maths.calibration import histogram
 from unpooled.maths.feature_maps import features, start
-from unpooled.models.fedbnr.budget import bytes_left, features_for, frequencies_for, rounds_to_learn_in
+from unpooled.models.fedbnr.budget import Size, bytes_left, frequencies_for, rounds_to_learn_in, thinning
 from unpooled.models.fedbnr.checks import check_module, check_parameters
 from unpooled.models.fedbnr.kernel_regression import KernelRegression
 from unpooled.models.fedbnr.last_map import SUM, more_frequencies, sum_map, weigh, with_theta
@@ -38,7 +37,7 @@ from unpooled.models.regression import (
     find_groups,
     histograms,
     standardise,
-    statistics,
+    sum_statistics,
 )
 from unpooled.tree import Tree
 
@@ -56,13 +55,14 @@ class FedBNR(KernelRegression):
         The feature map: "ard" or "rff" (random Fourier features with a length scale per column or one for all), "additive" (a sum of
         functions of single columns), "deep", "residual", "replicated" (of a network's outputs), "exponential", "polynomial", or a
         module from (n, d) to (n, k). "auto" learns the length scales of "ard" and, with `n_frequencies="auto"`, then fits a sum of
-        three kernels: linear, additive (splines, with knots where a column bends y), and of all columns together. The evidence decides
-        how much each of them counts.
+        kernels: linear, additive (splines, with knots where a column bends y), and of all columns together, at long and at short length
+        scales. The evidence decides how much each of them counts.
     n_frequencies : int or "auto", default="auto"
         Random frequencies; each gives a cosine and a sine. "auto" takes as many as a budget of bytes allows, at most 100: all clients
         together send up to 2 MB, and 5 MB more per 10,000 values (rows times columns) beyond the first. The scales of "ard", "rff" and
-        "additive" are then learned with few frequencies in at most 20 rounds, and the last layer is fitted with more features. With
-        more than 100 columns, 60 clients, or 400 clients times columns, histograms of columns and residuals may exceed that.
+        "additive" are then learned with few frequencies in at most 10 rounds, and the last layer is fitted with more features; second
+        moments are sent in single precision, so that two splits of the same rows agree to about 1e-4. With more than 100 columns,
+        200 clients, or 1,500 clients times columns, histograms of columns and residuals may exceed that.
     spectrum : {"rbf", "matern12", "matern32", "matern52"}, default="rbf"
         The stationary kernel that the frequencies are drawn for.
     frequencies : {"fixed", "free", "shifted"}, default="fixed"
@@ -234,10 +234,10 @@ class FedBNR(KernelRegression):
         self.seed_ = int(rng.integers(2**31))
         self.__dict__.pop("features_", None)  # of an earlier fit
         scaling, sums = standardise(fed, self._share(), self.seed_, self.missing)
-        scaling, known = self._columns(fed, scaling)
         d = len(scaling.x_mean)
-        size = (float(sums.rows + sums.held), d, len(fed.names))
-        kernel = start(self._learning_spec(*size), d, rng)
+        size = Size(float(sums.rows + sums.held), d, len(fed.names))
+        scaling, known = self._columns(fed, scaling, size)
+        kernel = start(self._learning_spec(size), d, rng)
         check_module(self, kernel, d)
         rows_at_server(self, Design(scaling, kernel))  # bad server_data is refused before any round
         groups = find_groups(fed, self.group_by, d)
@@ -247,14 +247,14 @@ class FedBNR(KernelRegression):
             optimiser = descent.lbfgs(theta) if self._uses_lbfgs() else descent.adam(theta)
         n_sums = 2 + (known is not None) + (self.group_by is not None)
         design = Design(scaling, kernel, groups)
-        rounds = rounds_to_learn_in(*size) if self._grows() else None
+        rounds = rounds_to_learn_in(size) if self._grows() else None
         return State(design, optimiser, FIRST_NOISE, FIRST_PRIOR, None, 0, self.seed_, n_sums, known, rounds)
 
-    def _columns(self, fed: Federation, scaling: Scaling) -> tuple[Scaling, Marginals | None]:
+    def _columns(self, fed: Federation, scaling: Scaling, size: Size) -> tuple[Scaling, Marginals | None]:
         """The scaling with heavy columns compressed if they are to be, and the distribution of each column if it is used: one SUM."""
         if not (self.inputs == "robust" or self._sums_kernels()):
             return scaling, None
-        counts = histograms(fed, scaling, self._share(), self.seed_)
+        counts = histograms(fed, scaling, self._share(), self.seed_, thinning(size) if self._grows() else 1)
         robust = compress_heavy(scaling, counts) if self.inputs == "robust" else scaling
         return robust, marginals(counts, scaling, robust)
 
@@ -262,7 +262,7 @@ class FedBNR(KernelRegression):
         """Two SUMs: statistics of the last layer, then a gradient or local training."""
         self.seed_, state = state.seed, state._replace(round=state.round + 1)
         try:
-            stats = tree.map(to_numpy, fed.sum(statistics.using(**self._asks()), state.design))
+            stats = sum_statistics(fed, state.design, single=self._single(), **self._asks())
         except TooFewClients:
             if not (isinstance(state.optimiser, descent.LBFGS) and overflowed(fed)):
                 raise
@@ -284,7 +284,7 @@ class FedBNR(KernelRegression):
         self.n_sums_ = state.spent + sum(row["sums"] for row in self.history_)
         best = state.best
         if best is None:  # max_iter=0: the last layer alone
-            stats = tree.map(to_numpy, fed.sum(statistics.using(**self._asks()), state.design))
+            stats = sum_statistics(fed, state.design, single=self._single(), **self._asks())
             best = Best(state.design.kernel.theta, stats, state.log_noise, state.log_prior, math.inf, 0)
             self.n_sums_ += 1
         self.best_round_, self.log_variances_ = best.round, (best.log_noise, best.log_prior)
@@ -301,16 +301,16 @@ class FedBNR(KernelRegression):
 
     def _fit_last_map(self, fed: Federation, learned: Design, known: Marginals | None, fitted: float) -> None:
         """The last layer with more features than the kernel was learned with, fitted to all rows."""
-        left = bytes_left(fitted / (1 - self._share()), len(learned.scaling.x_mean), len(fed.names))
+        size = Size(fitted / (1 - self._share()), len(learned.scaling.x_mean), len(fed.names))
         if self._sums_kernels():
             assert known is not None
             self.features_ = SUM
-            self.design_ = sum_map(fed, learned, known, features_for(left, len(fed.names)), self.seed_)
+            self.design_ = sum_map(fed, learned, known, size, self.seed_)
             self._settle(*weigh(self.design_, self._ask(fed)))
             self.n_sums_ += 2
             return
         self.features_ = self.features
-        spec = self._spec() | {"m": frequencies_for(left, len(fed.names))}
+        spec = self._spec() | {"m": frequencies_for(bytes_left(size), size.n_clients)}
         self.design_ = more_frequencies(learned, spec, self.seed_)
         self._settle(self.design_, self._ask(fed))
         self.n_sums_ += 1

@@ -8,7 +8,7 @@ import numpy as np
 
 from unpooled.maths import bayes_linear
 from unpooled.maths.bayes_linear import Axes, Posterior, Stats
-from unpooled.models.fedbnr.budget import MAX_FREQUENCIES, frequencies_to_learn_with
+from unpooled.models.fedbnr.budget import MAX_FREQUENCIES, Size, frequencies_to_learn_with
 from unpooled.models.fedbnr.checks import registered
 from unpooled.models.fedbnr.last_map import SCALED
 from unpooled.models.fedbnr.state import State
@@ -83,11 +83,15 @@ class KernelRegression(LastLayer):
         """Whether the kernel is learned by L-BFGS."""
         return self.optimizer == "lbfgs" or (self.optimizer == "auto" and self._map_name() in PLAIN)
 
-    def _learning_spec(self, rows: float, n_columns: int, n_clients: int) -> dict:
+    def _learning_spec(self, size: Size) -> dict:
         """The feature map while its kernel is learned."""
         if not self._grows():
             return self._spec()
-        return self._spec() | {"m": frequencies_to_learn_with(rows, n_columns, n_clients)}
+        return self._spec() | {"m": frequencies_to_learn_with(size)}
+
+    def _single(self) -> bool:
+        """Whether second moments are sent in single precision: where a budget of bytes limits the features."""
+        return self._grows()
 
     def _last_share(self) -> float:
         """The share of rows that the last layer leaves out."""

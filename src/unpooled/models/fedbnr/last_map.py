@@ -1,7 +1,7 @@
 """The feature map of FedBNR's last layer: more features than the kernel was learned with, at its length scales.
 
-With `features="auto"` it is the sum of three kernels of `unpooled.maths.sum_of_kernels`. One SUM (`fedbnr.effects`) tells where
-columns bend y, so that knots go there, and how columns go together, so that the points of the third kernel can be drawn where rows are.
+With `features="auto"` it is the sum of four kernels of `unpooled.maths.sum_of_kernels`. One SUM (`fedbnr.effects`) tells where
+columns bend y, so that knots go there, and how columns go together, so that the points of the Gaussian kernels can be drawn where rows are.
 How much each kernel counts follows from the evidence of the last layer's own sums: no map is compared with another in a round.
 """
 
@@ -10,12 +10,13 @@ from __future__ import annotations
 import numpy as np
 
 from unpooled import tree
-from unpooled.arrays import to_numpy
+from unpooled.arrays import doubles
 from unpooled.federation import Federation
 from unpooled.maths import bayes_linear, sum_of_kernels
 from unpooled.maths.bayes_linear import Stats
 from unpooled.maths.feature_maps import Kernel, Leaves, Spec, start
 from unpooled.maths.sum_of_kernels import Parts
+from unpooled.models.fedbnr.budget import Size, bytes_left, features_for, n_bins
 from unpooled.models.fedbnr.effects import Bins, Effects, curvature, effects, shared_out
 from unpooled.models.fedbnr.marginals import Marginals, bin_edges, drawn_rows, hinge_means, knots, most_knots
 from unpooled.models.regression import Design
@@ -38,9 +39,10 @@ def more_frequencies(learned: Design, spec: Spec, seed: int) -> Design:
     return learned._replace(kernel=kernel._replace(theta=learned.kernel.theta))
 
 
-def sum_map(fed: Federation, learned: Design, known: Marginals, n_features: int, seed: int) -> Design:
-    """The sum of kernels with about so many features, at the length scales that were learned: one SUM."""
-    seen = tree.map(to_numpy, fed.sum(effects, Bins(learned.scaling, bin_edges(known))))
+def sum_map(fed: Federation, learned: Design, known: Marginals, size: Size, seed: int) -> Design:
+    """The sum of kernels with as many features as the budget allows, at the length scales that were learned: one SUM."""
+    seen = tree.map(doubles, fed.sum(effects, Bins(learned.scaling, bin_edges(known, n_bins(size)))))
+    n_features = features_for(bytes_left(size), size.n_clients)
     log_scale = learned.kernel.theta["log_scale"]
     parts = _placed(known, seen, np.exp(log_scale), n_features, seed)
     theta = {"log_scale": log_scale, "weights": np.ones(sum_of_kernels.N_BLOCKS)}
@@ -58,13 +60,15 @@ def _placed(known: Marginals, seen: Effects, length: np.ndarray, n_features: int
     rows = drawn_rows(known, second_moments, seed)
     n_points = max(n_features - d - len(at), MIN_POINTS)
     points = sum_of_kernels.choose_points(length, rows, n_points, np.random.default_rng([seed, 2]))
-    return Parts(columns.astype(np.float64), at, hinge_means(known, columns, at), points)
+    shorter, n_left = sum_of_kernels.SHORTER * length, n_points - len(points)
+    fine = sum_of_kernels.choose_points(shorter, rows, n_left, np.random.default_rng([seed, 3]))
+    return Parts(columns.astype(np.float64), at, hinge_means(known, columns, at), points, fine)
 
 
 def weigh(design: Design, stats: Stats) -> tuple[Design, Stats]:
     """(design, sums) with every kernel of the sum scaled as the evidence wants it."""
     block = sum_of_kernels.blocks(len(design.scaling.x_mean), Parts(**design.kernel.omega))
     scales = bayes_linear.block_scales(stats, block)
-    scales = scales / scales.max()
+    scales = np.pad(scales / scales.max(), (0, sum_of_kernels.N_BLOCKS - len(scales)))  # the last block may be empty
     theta = design.kernel.theta | {"weights": scales}
     return with_theta(design, theta), bayes_linear.scaled(stats, scales[block])

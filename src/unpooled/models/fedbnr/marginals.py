@@ -11,7 +11,7 @@ from unpooled.arrays import Array, Float
 from unpooled.models.regression import MIDDLES, Scaling, standard
 from unpooled.tree import message
 
-N_BINS = 24  # of a column, where effects on y are looked at
+N_BINS = 24  # of a column, where effects on y are looked at; fewer where clients are many
 MIN_ROWS = 5  # of a bin
 N_DRAWN = 1200  # rows drawn to place points among
 FEW_VALUES = 40  # a column with fewer values has knots at its values, else at quantiles of its rows
@@ -38,23 +38,23 @@ def occupied(known: Marginals, column: int) -> tuple[np.ndarray, np.ndarray]:
     return known.values[column, rows], known.counts[column, rows]
 
 
-def bin_edges(known: Marginals) -> np.ndarray:  # (d, N_BINS - 1)
+def bin_edges(known: Marginals, n_bins: int = N_BINS) -> np.ndarray:  # (d, n_bins - 1)
     """Edges between bins of about equally many rows, at least MIN_ROWS; FAR where a column has fewer bins."""
-    edges = np.full((len(known.values), N_BINS - 1), FAR)
+    edges = np.full((len(known.values), n_bins - 1), FAR)
     for j in range(len(known.values)):
-        found = _edges(*occupied(known, j))
+        found = _edges(*occupied(known, j), n_bins)
         edges[j, : len(found)] = found
     return edges
 
 
-def _edges(values: np.ndarray, counts: np.ndarray) -> list[float]:
+def _edges(values: np.ndarray, counts: np.ndarray, n_bins: int) -> list[float]:
     """Edges of bins with enough rows in each."""
-    least = max(counts.sum() / N_BINS, MIN_ROWS)
+    least = max(counts.sum() / n_bins, MIN_ROWS)
     found: list[float] = []
     rows, after = 0.0, counts.sum()
     for i in range(len(values) - 1):
         rows, after = rows + counts[i], after - counts[i]
-        if rows >= least and after >= MIN_ROWS and len(found) < N_BINS - 1:
+        if rows >= least and after >= MIN_ROWS and len(found) < n_bins - 1:
             found.append(0.5 * (values[i] + values[i + 1]))
             rows = 0.0
     return found

@@ -21,9 +21,9 @@ The formulas are in `unpooled.maths`: `bayes_linear` (posterior), `predictive` (
 """
 
 from unpooled.models.regression.bayesian_regression import BayesianRegression
-from unpooled.models.regression.design import Design, group_of, statistics
+from unpooled.models.regression.design import Design, group_of, statistics, sum_statistics
 from unpooled.models.regression.group_effects import check_group_by, find_groups, members
-from unpooled.models.regression.heavy_tails import BINS, MIDDLES
+from unpooled.models.regression.heavy_tails import BINS, MAX_THINNING, MIDDLES
 from unpooled.models.regression.last_layer import LastLayer
 from unpooled.models.regression.scaling import (
     Scaling,
@@ -38,6 +38,7 @@ from unpooled.models.regression.unseen_clients import check_clients
 
 __all__ = [
     "BINS",
+    "MAX_THINNING",
     "MIDDLES",
     "BayesianRegression",
     "Design",
@@ -55,4 +56,5 @@ __all__ = [
     "standard_rows",
     "standardise",
     "statistics",
+    "sum_statistics",
 ]

@@ -18,7 +18,7 @@ from unpooled.data.federate import as_federation
 from unpooled.errors import BadParameter
 from unpooled.estimator import Moment
 from unpooled.federation import Federation, find_private
-from unpooled.maths import bayes_linear
+from unpooled.maths import bayes_linear, predictive
 from unpooled.maths.bayes_linear import Axes, Posterior, Stats
 from unpooled.maths.feature_maps import Kernel
 from unpooled.models.regression.design import Design, statistics
@@ -227,6 +227,10 @@ class BayesianRegression(LastLayer):
             return None
         ratio = float(self.posterior.group_ratio)
         return bayes_linear.axes(self.stats_, ratio, intercept=self.fit_intercept, standardize=self.standardize)
+
+    def _tilts(self) -> tuple[float, ...]:
+        """The columns are those of the table: few directions may carry what they tell."""
+        return predictive.TILTS
 
     def _posterior(self, stats: Stats) -> Posterior:
         """The posterior of these sums."""

@@ -25,8 +25,24 @@ _DISTANCES = np.concatenate(  # edges in standard deviations from the mean: fine
 EDGES = np.concatenate([-_DISTANCES[::-1], _DISTANCES])
 BINS = len(EDGES) + 1  # with one open bin at each end
 MIDDLES = np.concatenate([[-FARTHEST], 0.5 * (EDGES[1:] + EDGES[:-1]), [FARTHEST]])  # a value per bin
+MAX_THINNING = 5
 NORMAL_IQR = 1.349  # interquartile range of a normal distribution, in standard deviations
 HEAVY = 1.1  # a column is heavy if its standard deviation is more than this many times its robust one
+
+
+def thinned_edges(thinning: int) -> np.ndarray:
+    """One in `thinning` of the edges, counted from the farthest, alike on both sides."""
+    kept = _DISTANCES[::-1][::thinning]
+    return np.concatenate([-kept, kept[::-1]])
+
+
+def spread_out(counts: np.ndarray, thinning: int) -> np.ndarray:  # (d, BINS)
+    """Counts of bins between thinned edges as counts of all bins: those of a wide bin are in the middle one of its bins."""
+    place = np.searchsorted(EDGES, thinned_edges(thinning))
+    first, last = np.append(0, place + 1), np.append(place, BINS - 1)
+    full = np.zeros((len(counts), BINS))
+    full[:, (first + last) // 2] = counts
+    return full
 
 
 @message("regression.Bend")

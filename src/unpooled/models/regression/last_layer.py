@@ -16,7 +16,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from unpooled import tree
-from unpooled.arrays import to_numpy
+from unpooled.arrays import doubles, to_numpy
 from unpooled.data.tabled import DESIGN
 from unpooled.errors import BadParameter
 from unpooled.estimator import rows_of
@@ -24,7 +24,7 @@ from unpooled.federation import Federation
 from unpooled.maths import bayes_linear, calibration, predictive
 from unpooled.maths.bayes_linear import Axes, Posterior, Stats
 from unpooled.maths.feature_maps import features
-from unpooled.models.regression.design import Design, Fitted, statistics
+from unpooled.models.regression.design import Design, Fitted, sum_statistics
 from unpooled.models.regression.group_effects import members
 from unpooled.models.regression.left_out_rows import residuals
 from unpooled.models.regression.scaling import Scaling, standard
@@ -81,6 +81,14 @@ class LastLayer(RegressorMixin, UpdatedLastLayer):
         """The fraction of rows whose residuals recalibrate; 0 for all, each left out in closed form."""
         return self._share()
 
+    def _single(self) -> bool:
+        """Whether second moments are sent in single precision."""
+        return False
+
+    def _tilts(self) -> tuple[float, ...]:
+        """How far the prior of the weights may favour directions in which rows vary most: see `predictive.TILTS`."""
+        return (0.0,)
+
     def _n_learned(self) -> float:
         """Parameters of the kernel that were learned from the rows: each takes up about one degree of freedom."""
         return 0.0
@@ -113,12 +121,12 @@ class LastLayer(RegressorMixin, UpdatedLastLayer):
         elif recalibrate:
             inside = self._last_share() == 0
             ask = residuals.using(spec=self._spec(), share=self._residual_share(), seed=self.seed_, inside=inside)
-            self.histogram_ = to_numpy(fed.sum(ask, Fitted(self.design_, self.posterior)).counts)
+            self.histogram_ = doubles(fed.sum(ask, Fitted(self.design_, self.posterior)).counts)
 
     def _calibrate_for_clients(self, fed: Federation) -> None:
         """One SUM of residuals of clients left out, for intervals of clients never seen."""
         fitted = Fitted(self.design_, self.posterior)
-        seen = tree.map(to_numpy, fed.sum(client_residuals.using(spec=self._spec()), fitted))
+        seen = tree.map(doubles, fed.sum(client_residuals.using(spec=self._spec()), fitted))
         self.histogram_, self.n_clients_checked_ = seen.counts, round(float(seen.clients))
         self.design_effect_, self.client_variance_ = design_effect(seen), client_variance(seen)
         warn_if_no_better_than_the_mean(seen, self.design_.scaling.y_scale)
@@ -202,7 +210,7 @@ class LastLayer(RegressorMixin, UpdatedLastLayer):
             mean, std = self._predict(X)
             return mean[..., None] + std[..., None] * norm.ppf(p)
         along = along._replace(dof=along.dof - self._n_learned())
-        found = predictive.quantiles(self.posterior, along, self._features(X), p, self._group(X))
+        found = predictive.quantiles(self.posterior, along, self._features(X), p, self._group(X), self._tilts())
         return scaling.y_mean[:, None] + scaling.y_scale[:, None] * found
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> np.ndarray:
@@ -256,8 +264,8 @@ class LastLayer(RegressorMixin, UpdatedLastLayer):
 
     def _ask(self, fed: Federation) -> Stats:
         """One SUM of second moments over a federation."""
-        ask = statistics.using(spec=self._spec(), share=self._last_share(), seed=self.seed_)
-        return tree.map(to_numpy, fed.sum(ask, self.design_))
+        asked: dict[str, Any] = {"spec": self._spec(), "share": self._last_share(), "seed": self.seed_, "single": self._single()}
+        return sum_statistics(fed, self.design_, **asked)
 
     def _remember(self, fed: Federation, scaling: Scaling) -> None:
         """Remember the federation for `forget`, and whether there is one target."""

@@ -17,7 +17,7 @@ from unpooled.tree import message
 
 @message("regression.Histogram")
 class Histogram(NamedTuple):
-    """Standardised residuals, counted by bin."""
+    """Standardised residuals, counted by bin, in single precision."""
 
     counts: Float[Array, "o b", ">=0 rows"]
 
@@ -31,4 +31,5 @@ def residuals(fitted: Fitted, client: Client, *, spec: dict, share: float, seed:
     x, y, w, held = standard_rows(fitted.design.scaling, client, share, seed)
     z, group, post = features(spec, fitted.design.kernel, x), group_of(fitted.design, client), fitted.posterior
     mean, variance = bayes_linear.left_out(post, z, y, group) if inside else bayes_linear.predict(post, z, group)
-    return Histogram(calibration.histogram((y - mean) / np.sqrt(variance), held if share > 0 else w))
+    counts = calibration.histogram((y - mean) / np.sqrt(variance), held if share > 0 else w)
+    return Histogram(counts.astype(np.float32))

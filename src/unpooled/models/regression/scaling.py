@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from unpooled import tree
-from unpooled.arrays import Array, Float, to_numpy
+from unpooled.arrays import Array, Float, doubles, to_numpy
 from unpooled.client import SUM, Client, client
 from unpooled.errors import BadData, DataWarning
 from unpooled.federation import Federation
@@ -91,11 +91,14 @@ def scatter(scaling: Scaling, client: Client, *, share: float, seed: int) -> Sca
 
 
 @client("regression.spreads", SUM, adds=True)
-def column_histograms(scaling: Scaling, client: Client, *, share: float, seed: int) -> ColumnHistograms:
-    """Histograms of the standardised columns, without missing values."""
+def column_histograms(
+    scaling: Scaling, client: Client, *, share: float, seed: int, thinning: int = 1
+) -> ColumnHistograms:
+    """Histograms of the standardised columns, without missing values, in single precision."""
     raw, _, w, _ = _rows(client, share, seed)
     present = w[..., None] * ~np.isnan(raw)
-    return ColumnHistograms(calibration.histogram(standard(scaling, raw), present, heavy_tails.EDGES))
+    counts = calibration.histogram(standard(scaling, raw), present, heavy_tails.thinned_edges(thinning))
+    return ColumnHistograms(counts.astype(np.float32))
 
 
 def standard_rows(scaling: Scaling, client: Client, share: float, seed: int) -> Rows:
@@ -162,9 +165,12 @@ def standardise(fed: Federation, share: float, seed: int, missing: str, scale: b
     return centred._replace(x_scale=x_scale, y_scale=np.sqrt(second.yy / first.rows)), first
 
 
-def histograms(fed: Federation, scaling: Scaling, share: float, seed: int) -> np.ndarray:  # (d, bins)
-    """Rows per bin of every standardised column: one SUM."""
-    return to_numpy(fed.sum(column_histograms.using(share=share, seed=seed), scaling).counts)
+def histograms(
+    fed: Federation, scaling: Scaling, share: float, seed: int, thinning: int = 1
+) -> np.ndarray:  # (d, bins)
+    """Rows per bin of every standardised column: one SUM, of fewer and wider bins where `thinning` is above 1."""
+    ask = column_histograms.using(share=share, seed=seed, thinning=thinning)
+    return heavy_tails.spread_out(doubles(fed.sum(ask, scaling).counts), thinning)
 
 
 def compress_heavy(scaling: Scaling, counts: np.ndarray) -> Scaling:

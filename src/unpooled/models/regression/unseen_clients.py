@@ -61,7 +61,7 @@ def client_residuals(fitted: Fitted, client: Client, *, spec: dict) -> ClientRes
     both, rows = np.stack([clipped, np.abs(clipped)]), w.sum()  # (2, n, o)
     total = w @ both
     present = np.asarray(float(rows > 0))
-    counts = calibration.histogram(residuals, w)
+    counts = calibration.histogram(residuals, w).astype(np.float32)
     between = total**2 / max(rows, 1e-300)
     return ClientResiduals(counts, present, rows, total, w @ both**2, between, w @ (y - mean) ** 2, w @ y**2)
 
