@@ -56,6 +56,34 @@ def test_annealing_finds_the_concepts_where_a_client_takes_one_step_a_round(expe
     assert right[0.5] >= 29 / 30 > right[0.0] + 0.1
 
 
+# ---- each client beside training alone ----
+
+
+def test_few_test_images_of_a_client_follow_its_label_shares(experiment):
+    alone, rng = experiment("_alone"), np.random.default_rng(0)
+    x, y = rng.integers(0, 255, (600, 8, 8)).astype(np.uint8), np.arange(600) % 3
+    made = shift.build(x, y, clients=6, concepts=2, corrupted=0.5, random_state=0)
+    tests = alone.Tests(x, y, x.reshape(600, -1) / 255, None, few=90)
+    for name, damage in made.corruptions.items():
+        rows, classes = tests.rows(made, name)
+        labels = made.maps[made.concepts[name]][classes]
+        assert len(rows) == len(classes)
+        if damage:
+            shares = np.bincount(labels, minlength=3) / len(labels)
+            np.testing.assert_allclose(shares, alone.label_shares(made, name), atol=0.03)
+        else:
+            assert len(rows) == 600
+
+
+def test_the_standard_error_of_accuracies_weighted_by_label_shares(experiment):
+    alone, shares, rng = experiment("_alone"), np.array([0.8, 0.2, 0.0]), np.random.default_rng(0)
+    y = np.repeat([0, 1], [50, 100])
+    found = [alone._by_label(rng.random(150) < np.where(y == 0, 0.6, 0.9), y, shares) for _ in range(400)]
+    means, errors = np.array(found).T
+    assert means.mean() == pytest.approx(0.8 * 0.6 + 0.2 * 0.9, abs=0.01)
+    assert errors.mean() == pytest.approx(means.std(), rel=0.1)
+
+
 # ---- the toy case of figure 3 ----
 
 

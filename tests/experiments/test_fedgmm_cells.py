@@ -57,7 +57,17 @@ def test_what_is_there_so_far_is_told_with_its_number_of_seeds(load, tmp_path):
     for seed in (0, 1):
         book.get({"method": "FedEM", "seed": seed}, lambda book, seed=seed: {"accuracy": 0.5 + seed / 4})
     book.get({"method": "FedEM", "tune": 1}, lambda book: {"accuracy": 0.1})
-    assert cells.so_far(tmp_path).splitlines()[-1] == "| FedEM | 2 | 0.625 |"
+    assert cells.so_far(book).splitlines()[-1] == "| FedEM | 2 | 0.625 |"
+
+
+def test_books_of_other_names_are_kept_apart(load, tmp_path):
+    cells, key = load("_cells"), {"method": "FedEM", "seed": 0}
+    for name, accuracy in (("measured", 0.5), ("complete", 0.6)):
+        cells.Book(tmp_path, print, name=name).get(key, lambda book, accuracy=accuracy: {"accuracy": accuracy})
+    assert [cells.Book(tmp_path, print, name=name).so_far()[0][1] for name in ("measured", "complete")] == [
+        {"accuracy": 0.5},
+        {"accuracy": 0.6},
+    ]
 
 
 def test_the_best_rate_is_the_one_with_the_best_validation_accuracy(load, tmp_path):
