@@ -264,7 +264,12 @@ class LastLayer(RegressorMixin, UpdatedLastLayer):
 
     def _ask(self, fed: Federation) -> Stats:
         """One SUM of second moments over a federation."""
-        asked: dict[str, Any] = {"spec": self._spec(), "share": self._last_share(), "seed": self.seed_, "single": self._single()}
+        asked: dict[str, Any] = {
+            "spec": self._spec(),
+            "share": self._last_share(),
+            "seed": self.seed_,
+            "single": self._single(),
+        }
         return sum_statistics(fed, self.design_, **asked)
 
     def _remember(self, fed: Federation, scaling: Scaling) -> None:
