@@ -34,7 +34,7 @@ def test_effects_are_those_of_the_pooled_rows(table):
     bins = Bins(scaling, bin_edges(known))
     whole = up.federate(np.concatenate([c.x for c in fed.here()]), np.concatenate([c.y for c in fed.here()]))
     for ours, pooled in zip(tree.leaves(fed.sum(effects, bins)), tree.leaves(whole.sum(effects, bins))):
-        np.testing.assert_allclose(ours, pooled, rtol=1e-5, atol=1e-4)
+        np.testing.assert_allclose(ours, pooled, rtol=1e-10, atol=1e-10)
 
 
 def test_bins_have_enough_rows(table):

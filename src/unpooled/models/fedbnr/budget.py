@@ -1,6 +1,7 @@
 """How many features and bins a budget of bytes allows. Sends nothing.
 
-The second moments of k features are k (k + 1) / 2 numbers per client and round, in single precision: they are nearly all that is sent.
+The second moments of k features are k (k + 1) / 2 numbers per client and round: they are nearly all that is sent. Those of the last layer
+are in single precision; those that length scales are learned from are not, as rounding would change which points are chosen later.
 Histograms of columns have fewer bins where clients or columns are so many that they would take more than their share.
 """
 
@@ -37,7 +38,7 @@ class Size(NamedTuple):
 
 def thinning(size: Size) -> int:
     """One in how many edges of the columns' histograms is used: an odd number, so that a wide bin has a bin in its middle."""
-    full = SINGLE * size.n_clients * size.n_columns * (BINS + 2 * N_BINS)
+    full = size.n_clients * size.n_columns * (SINGLE * BINS + (SINGLE + DOUBLE) * N_BINS)
     wanted = int(np.ceil(full / (HISTOGRAMS * _allowed(size))))
     return min(wanted + 1 - wanted % 2, MAX_THINNING)
 
@@ -50,36 +51,37 @@ def n_bins(size: Size) -> int:
 def budget(size: Size) -> float:
     """Bytes of second moments of features that all clients together may send: what histograms of columns and residuals leave."""
     d = size.n_columns
-    bins = d * (BINS / thinning(size) + 2 * n_bins(size)) + calibration.BINS
-    beside = DOUBLE * SUMS * d + SINGLE * (bins + d * d / 2)
-    return max(_allowed(size) - size.n_clients * beside, LEAST)
+    counts = d * (BINS / thinning(size) + n_bins(size)) + calibration.BINS
+    others = d * (SUMS + n_bins(size) + d / 2)
+    return max(_allowed(size) - size.n_clients * (SINGLE * counts + DOUBLE * others), LEAST)
 
 
 def bytes_left(size: Size) -> float:
     """What learning the kernel leaves of the budget."""
-    per_round = _answer(2 * frequencies_to_learn_with(size)) + _gradient(size)
+    per_round = _answer(2 * frequencies_to_learn_with(size), DOUBLE) + _gradient(size)
     return max(budget(size) - size.n_clients * rounds_to_learn_in(size) * per_round, LEAST)
 
 
 def rounds_to_learn_in(size: Size) -> int:
     """The most rounds of learning: fewer than MAX_LEARNING where clients are so many that the fewest frequencies exceed the budget."""
-    per_round = size.n_clients * (_answer(2 * MIN_FREQUENCIES) + _gradient(size))
+    per_round = size.n_clients * (_answer(2 * MIN_FREQUENCIES, DOUBLE) + _gradient(size))
     return int(np.clip(LEARNING * budget(size) / per_round, MIN_LEARNING, MAX_LEARNING))
 
 
 def frequencies_to_learn_with(size: Size) -> int:
     """The number of frequencies while the kernel is learned, in MAX_LEARNING rounds."""
-    return frequencies_for(LEARNING * budget(size), size.n_clients * MAX_LEARNING)
+    k = _features(LEARNING * budget(size), size.n_clients * MAX_LEARNING, DOUBLE)
+    return int(np.clip(k / 2, MIN_FREQUENCIES, MAX_FREQUENCIES))
 
 
 def frequencies_for(n_bytes: float, n_answers: int) -> int:
     """The number of frequencies, two features each, with which so many answers fit into so many bytes."""
-    return int(np.clip(_features(n_bytes, n_answers) / 2, MIN_FREQUENCIES, MAX_FREQUENCIES))
+    return int(np.clip(_features(n_bytes, n_answers, SINGLE) / 2, MIN_FREQUENCIES, MAX_FREQUENCIES))
 
 
 def features_for(n_bytes: float, n_answers: int) -> int:
     """The number of features with which so many answers fit into so many bytes."""
-    return int(np.clip(_features(n_bytes, n_answers), MIN_FEATURES, MAX_FEATURES))
+    return int(np.clip(_features(n_bytes, n_answers, SINGLE), MIN_FEATURES, MAX_FEATURES))
 
 
 def _allowed(size: Size) -> float:
@@ -87,9 +89,9 @@ def _allowed(size: Size) -> float:
     return BYTES + BYTES_BEYOND * max(0.0, size.rows * size.n_columns - VALUES)
 
 
-def _answer(k: int) -> float:
-    """Bytes of the sums of k features: second moments, means and products with a target."""
-    return SINGLE * k * (k + 1) / 2 + DOUBLE * 2 * k
+def _answer(k: int, number: int) -> float:
+    """Bytes of the sums of k features: second moments of `number` bytes each, means and products with a target."""
+    return number * k * (k + 1) / 2 + DOUBLE * 2 * k
 
 
 def _gradient(size: Size) -> float:
@@ -97,7 +99,7 @@ def _gradient(size: Size) -> float:
     return DOUBLE * (size.n_columns + 5)
 
 
-def _features(n_bytes: float, n_answers: int) -> float:
+def _features(n_bytes: float, n_answers: int, number: int) -> float:
     """How many features fit when so many second moments are sent: the inverse of `_answer`."""
-    linear = SINGLE / 2 + 2 * DOUBLE
-    return (np.sqrt(linear**2 + 2 * SINGLE * n_bytes / max(n_answers, 1)) - linear) / SINGLE
+    linear = number / 2 + 2 * DOUBLE
+    return (np.sqrt(linear**2 + 2 * number * n_bytes / max(n_answers, 1)) - linear) / number

@@ -23,7 +23,7 @@ class Bins(NamedTuple):
 
 @message("fedbnr.Effects")
 class Effects(NamedTuple):
-    """Up: sums over rows, in single precision."""
+    """Up: sums over rows."""
 
     moments: Float[Array, "t"]  # the upper triangle of sum w x x', of standardised columns
     rows: Float[Array, "d b", ">=0 rows"]  # rows per bin
@@ -41,7 +41,7 @@ def effects(bins: Bins, client: Client) -> Effects:
         place = np.searchsorted(edges, x[:, j])
         rows[j] = np.bincount(place, w, n_bins)
         targets[j] = np.column_stack([np.bincount(place, w * column, n_bins) for column in y.T])
-    return Effects(*(a.astype(np.float32) for a in (moments, rows, targets)))
+    return Effects(moments, rows.astype(np.float32), targets)
 
 
 def curvature(seen: Effects) -> np.ndarray:  # (d,)

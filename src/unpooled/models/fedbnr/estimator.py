@@ -60,9 +60,9 @@ class FedBNR(KernelRegression):
     n_frequencies : int or "auto", default="auto"
         Random frequencies; each gives a cosine and a sine. "auto" takes as many as a budget of bytes allows, at most 100: all clients
         together send up to 2 MB, and 5 MB more per 10,000 values (rows times columns) beyond the first. The scales of "ard", "rff" and
-        "additive" are then learned with few frequencies in at most 10 rounds, and the last layer is fitted with more features; second
-        moments are sent in single precision, so that two splits of the same rows agree to about 1e-4. With more than 100 columns,
-        200 clients, or 1,500 clients times columns, histograms of columns and residuals may exceed that.
+        "additive" are then learned with few frequencies in at most 10 rounds, and the last layer is fitted with more features, whose second
+        moments are sent in single precision. With more than 100 columns, 150 clients, or 1,000 clients times columns, histograms of
+        columns and residuals may exceed that.
     spectrum : {"rbf", "matern12", "matern32", "matern52"}, default="rbf"
         The stationary kernel that the frequencies are drawn for.
     frequencies : {"fixed", "free", "shifted"}, default="fixed"
@@ -262,7 +262,7 @@ class FedBNR(KernelRegression):
         """Two SUMs: statistics of the last layer, then a gradient or local training."""
         self.seed_, state = state.seed, state._replace(round=state.round + 1)
         try:
-            stats = sum_statistics(fed, state.design, single=self._single(), **self._asks())
+            stats = sum_statistics(fed, state.design, **self._asks())
         except TooFewClients:
             if not (isinstance(state.optimiser, descent.LBFGS) and overflowed(fed)):
                 raise
@@ -284,7 +284,7 @@ class FedBNR(KernelRegression):
         self.n_sums_ = state.spent + sum(row["sums"] for row in self.history_)
         best = state.best
         if best is None:  # max_iter=0: the last layer alone
-            stats = sum_statistics(fed, state.design, single=self._single(), **self._asks())
+            stats = sum_statistics(fed, state.design, **self._asks())
             best = Best(state.design.kernel.theta, stats, state.log_noise, state.log_prior, math.inf, 0)
             self.n_sums_ += 1
         self.best_round_, self.log_variances_ = best.round, (best.log_noise, best.log_prior)

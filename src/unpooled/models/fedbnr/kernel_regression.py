@@ -90,7 +90,7 @@ class KernelRegression(LastLayer):
         return self._spec() | {"m": frequencies_to_learn_with(size)}
 
     def _single(self) -> bool:
-        """Whether second moments are sent in single precision: where a budget of bytes limits the features."""
+        """Whether second moments of the last layer are sent in single precision: where a budget of bytes limits the features."""
         return self._grows()
 
     def _last_share(self) -> float:

@@ -82,7 +82,7 @@ class LastLayer(RegressorMixin, UpdatedLastLayer):
         return self._share()
 
     def _single(self) -> bool:
-        """Whether second moments are sent in single precision."""
+        """Whether second moments of the last layer are sent in single precision."""
         return False
 
     def _tilts(self) -> tuple[float, ...]:
