@@ -33,7 +33,7 @@ class Paths(NamedTuple):
     w: np.ndarray  # (clients, n) row weights, 0 is padding
     offsets: np.ndarray  # (clients, paths, n, c)
     ridge: np.ndarray  # (stages, paths, r + 1) penalties in the order in which they are fitted
-    part: int = 1  # second derivatives are those of every so manieth row
+    part: int = 1  # second derivatives are taken from every `part`-th row
 
 
 class Fitted(NamedTuple):
@@ -53,7 +53,7 @@ class Rows(NamedTuple):
     part: int
 
     def some(self) -> Rows:
-        """Every so manieth row, with as much weight as all of them."""
+        """Every `part`-th row, weighted to count as much as all of them."""
         if self.part == 1:
             return self
         w = self.w[:, :: self.part]
