@@ -101,18 +101,21 @@ def quantiles(
 def _quantile(mix: Mixture, mean: np.ndarray, scale: np.ndarray, p: float) -> np.ndarray:  # (n,)
     """The quantile (n,) at level p, by Newton's method with bisection between the quantiles of the components."""
     each = mean + scale * stdtrit(mix.dof, p)
-    low, high, at = each.min(1), each.max(1), each @ mix.weights
+    low, high, found = each.min(1), each.max(1), each @ mix.weights
+    left = np.arange(len(found))  # rows that have not converged
     for _ in range(MAX_STEPS):
-        t = (at[:, None] - mean) / scale
+        at, spread = found[left], scale[left]
+        t = (at[:, None] - mean[left]) / spread
         excess = stdtr(mix.dof, t) @ mix.weights - p
-        low, high = np.where(excess < 0, at, low), np.where(excess < 0, high, at)
-        density = np.exp(-0.5 * (mix.dof + 1) * np.log1p(t**2 / mix.dof)) / scale @ mix.weights
+        low[left], high[left] = np.where(excess < 0, at, low[left]), np.where(excess < 0, high[left], at)
+        density = np.exp(-0.5 * (mix.dof + 1) * np.log1p(t**2 / mix.dof)) / spread @ mix.weights
         newton = at - excess / np.maximum(density / _normaliser(mix.dof), 1e-300)
-        following = np.where((newton > low) & (newton < high), newton, 0.5 * (low + high))
-        moved, at = np.abs(following - at), following
-        if (moved <= PRECISION * scale.min(1)).all():
+        inside = (newton >= low[left]) & (newton <= high[left])
+        found[left] = np.where(inside, newton, 0.5 * (low[left] + high[left]))
+        left = left[np.abs(found[left] - at) > PRECISION * spread.min(1)]
+        if not len(left):
             break
-    return at
+    return found
 
 
 def _normaliser(dof: float) -> float:
