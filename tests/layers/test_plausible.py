@@ -120,9 +120,11 @@ def test_regressions_are_looked_at_too():
 EMPTY = np.zeros(0), np.zeros((1, 0)), np.zeros((0, 1))
 
 
-def test_an_honest_regression_passes():
+@pytest.mark.parametrize("model", [up.BayesianRegression(), up.FedBNR(max_iter=2, random_state=0)])
+def test_an_honest_regression_passes(model):
     rng = np.random.default_rng(3)
     sites = {name: (x := rng.normal(50, 3, size=(30, 4)), x @ [1.0, 2.0, 0.0, -1.0]) for name in "abc"}
     fed = Plausible(up.federate(sites))
-    up.BayesianRegression().fit(fed)
+    model.fit(fed)
     assert fed.journal.refusals == []
+    assert fed.rows == dict.fromkeys("abc", 30.0)

@@ -235,7 +235,7 @@ class FedBNR(KernelRegression):
         self.__dict__.pop("features_", None)  # of an earlier fit
         scaling, sums = standardise(fed, self._share(), self.seed_, self.missing)
         d = len(scaling.x_mean)
-        size = Size(float(sums.rows + sums.held), d, len(fed.names))
+        size = Size(float(sums.all_rows), d, len(fed.names))
         scaling, known = self._columns(fed, scaling, size)
         kernel = start(self._learning_spec(size), d, rng)
         check_module(self, kernel, d)

@@ -28,7 +28,7 @@ class Sums(NamedTuple):
     """Counts and sums of the rows to fit."""
 
     rows: Float[Array, "", ">=0 rows"]
-    held: Float[Array, "", ">=0 rows"]  # rows held out
+    all_rows: Float[Array, "", ">=0 rows"]  # with those held out
     seen: Float[Array, "d", ">=0 rows"]  # values that are not missing
     x: Float[Array, "d"]
     y: Float[Array, "o"]
@@ -80,7 +80,7 @@ def sums(nothing: None, client: Client, *, share: float, seed: int) -> Sums:
     x, y, w, held = _rows(client, share, seed)
     seen = ~np.isnan(x)
     wx, wy = (w[..., None] * v for v in (np.nan_to_num(x), y))
-    return Sums(w.sum(-1), held.sum(-1), (w[..., None] * seen).sum(-2), wx.sum(-2), wy.sum(-2))
+    return Sums(w.sum(-1), (w + held).sum(-1), (w[..., None] * seen).sum(-2), wx.sum(-2), wy.sum(-2))
 
 
 @client("regression.scatter", SUM, adds=True)
@@ -192,7 +192,7 @@ def _check_sums(first: Sums, share: float, missing: str, names: list[str]) -> No
     if first.rows < 2:
         plural = "" if first.rows == 1 else "s"
         raise BadData(f"all clients together have {first.rows:g} sample{plural} to fit: at least 2 are needed")
-    if share > 0 and first.held < 1:
+    if share > 0 and first.all_rows - first.rows < 1:
         raise BadData(
             f"validation_fraction={share} holds out none of {first.rows:g} rows: raise it, or set it to 0 for none"
         )
