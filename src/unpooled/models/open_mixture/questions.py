@@ -60,12 +60,16 @@ class Description(NamedTuple):
 
 @client("open_mixture.describe", GATHER, batched=False)
 def describe(nothing: None, client: Client, *, max_local: int, max_centres: int, min_count: float) -> Description:
-    """A local mixture (K by BIC) and local k-means, without components and centres of fewer than min_count rows."""
+    """A local mixture (K by BIC) and local k-means, without components and centres of fewer than min_count rows.
+
+    Rows of smaller ones count to the nearest that is sent. Were they left out, the difference between components and centres would
+    show their sum: a row, where there is one.
+    """
     x, w = rows_with_weight(client)
-    n, mean, scatter = _local_components(x, w, client.rng, max_local)
+    n, mean, scatter = _local_components(x, w, client.rng, max_local, min_count)
     sent = n >= max(min_count, MIN_POSITIVE)
     client.rng.normal(size=mean[sent].shape)  # not used: k-means draws what it drew when the stored results were made
-    centre_n, centre, centre_scatter = _local_centres(x, w, client.rng, max_centres)
+    centre_n, centre, centre_scatter = _local_centres(x, w, client.rng, max_centres, min_count)
     centre_sent = centre_n >= max(min_count, MIN_POSITIVE)
     packed = gaussian.pack_triangle(scatter[sent])
     return Description(n[sent], mean[sent], packed, centre_n[centre_sent], centre[centre_sent], centre_scatter)
@@ -86,18 +90,31 @@ def rows_with_weight(client: Client) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _local_components(
-    x: np.ndarray, w: np.ndarray, rng: np.random.Generator, max_local: int
+    x: np.ndarray, w: np.ndarray, rng: np.random.Generator, max_local: int, min_count: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(n, mean, scatter) of the components of the best local mixture by BIC; none if max_local is 0."""
     if max_local == 0:
         d = x.shape[1]
         return np.zeros(0), np.zeros((0, d)), np.zeros((0, d, d))
     fit = local_mixture.fit(x, w, rng, range(1, max_local + 1))
-    return local_mixture.summarise(x, local_mixture.responsibilities(fit, x) * w[:, None])
+    shares = local_mixture.responsibilities(fit, x) * w[:, None]
+    return local_mixture.summarise(x, _without_small(shares, x, min_count))
+
+
+def _without_small(shares: np.ndarray, x: np.ndarray, min_count: float) -> np.ndarray:  # (n, k)
+    """Shares of rows (n, d) in clusters, where clusters of fewer than min_count rows are part of the nearest larger one."""
+    n = shares.sum(0)
+    large = n >= max(min_count, MIN_POSITIVE)
+    if large.all() or not large.any():
+        return shares
+    mean = shares.T @ x / np.maximum(n, MIN_POSITIVE)[:, None]
+    apart = ((mean[~large, None] - mean[large]) ** 2).sum(-1)  # (small, large)
+    nearest = np.eye(int(large.sum()))[apart.argmin(1)]
+    return np.asarray(shares[:, large] + shares[:, ~large] @ nearest)
 
 
 def _local_centres(
-    x: np.ndarray, w: np.ndarray, rng: np.random.Generator, max_centres: int
+    x: np.ndarray, w: np.ndarray, rng: np.random.Generator, max_centres: int, min_count: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(n, mean) of each local k-means cluster, and the packed scatter of the rows about them; none if max_centres is 0."""
     d = x.shape[1]
@@ -106,6 +123,7 @@ def _local_centres(
     least = min(MIN_CENTRES, len(x) // MIN_ROWS_PER_CENTRE)
     n_centres = max(1, min(max(len(x) // ROWS_PER_CENTRE, least), max_centres))
     labels = local_mixture.kmeans(x, w, n_centres, rng)
+    labels = _without_small(w[:, None] * np.eye(n_centres)[labels], x, min_count).argmax(1)
     n = np.bincount(labels, w)
     mean = np.stack([np.bincount(labels, w * column) for column in x.T], axis=1) / n[:, None]
     centred = x - mean[labels]
