@@ -215,6 +215,13 @@ def calibration_error(proba: np.ndarray, hit: np.ndarray, bins: int = 15) -> flo
     return float(sum(gaps) / len(top))
 
 
+def chance_error(proba: np.ndarray, draws: int = 50) -> float:
+    """The calibration error that probabilities which are exactly right have on as many rows, by chance alone."""
+    rng = np.random.default_rng(0)
+    top = proba.max(1)
+    return float(np.mean([calibration_error(proba, rng.random(len(top)) < top) for _ in range(draws)]))
+
+
 def fit_seconds(model: object, train: Clients) -> float:
     """Processor seconds of a fit."""
     start = time.process_time()
@@ -234,7 +241,14 @@ def measure(model: object, train: Clients, test: Clients) -> dict:
     error = calibration_error(proba, model.classes_[proba.argmax(1)] == y)
     rows = np.concatenate([x for x, _ in test.values()])
     alarms = float(model.is_novel(rows).mean()) if hasattr(model, "is_novel") else np.nan
-    return {"losses": found, "ece": error, "alarms": alarms, "seconds": seconds, "rows": len(y)}
+    return {
+        "losses": found,
+        "ece": error,
+        "chance": chance_error(proba),
+        "alarms": alarms,
+        "seconds": seconds,
+        "rows": len(y),
+    }
 
 
 def timed(name: str, seed: int, train: Clients, test: Clients, turns: int = 3) -> dict[str, float]:
@@ -265,7 +279,7 @@ def results(table: str, name: str, seed: int, split_seed: int) -> dict:
 
 
 HEAD = (
-    "| table | model | log-loss | pooled + site | alone | to the better | worst client | within 5 % | ECE | test rows | alarms "
+    "| table | model | log-loss | pooled + site | alone | to the better | worst client | within 5 % | ECE | by chance | test rows | alarms "
     "| s | shared s | pooled s |"
 )
 
@@ -283,7 +297,7 @@ def line(rows: list[dict]) -> str:
     worse = [mean("ours", n) / mean("alone", n) - 1 for n in large]
     cells = [f"{ours:.3f}", f"{together:.3f}", f"{apart:.3f}", f"{100 * (ours / min(together, apart) - 1):+.1f} %"]
     cells += [f"{100 * max(worse):+.0f} %", f"{sum(w <= 0.05 for w in worse)} of {len(worse)}"]
-    cells += [f"{np.mean([r['ece'] for r in rows]):.3f}", f"{first['rows']}"]
+    cells += [f"{np.mean([r[key] for r in rows]):.3f}" for key in ("ece", "chance")] + [f"{first['rows']}"]
     alarms = np.mean([r["alarms"] for r in rows])
     cells.append("-" if np.isnan(alarms) else f"{100 * alarms:.1f} %")
     cells += [f"{r:.3f}" for r in (first.get(key, np.nan) for key in ("seconds", "shared", "pooled"))]
@@ -291,7 +305,7 @@ def line(rows: list[dict]) -> str:
 
 
 def main(models: list[str], tables: list[str], seeds: list[int], splits: int, out: Path | None) -> None:
-    print(HEAD + "\n|" + 14 * "---|")
+    print(HEAD + "\n|" + 15 * "---|")
     for table in tables:
         for seed in seeds:
             for name in models:

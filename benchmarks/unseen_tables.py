@@ -8,7 +8,8 @@ and a column per date. Texts are given to the models as they are; gaps among pre
 for texts), as classifiers need complete rows. Rivals see numbers standardised and an indicator per level but the first.
 
 classify   mean over clients of the log-loss, beside logistic regression of all rows with a column per site and of each client alone;
-           worst client of at least 50 training rows relative to itself alone; calibration error; alarms of `is_novel` at 5 %
+           worst client of at least 50 training rows relative to itself alone; calibration error, and what is left of it by chance
+           where probabilities are exactly right; alarms of `is_novel` at 5 %
 regress    error over the better of an exact Gaussian process and gradient boosting on the same columns; coverage of 90 % intervals
 newcomers  coverage at sites never seen (a quarter left out in turn, `recalibrate="clients"`), width over that for known sites
 few        coverage of BayesianRegression fitted to five rows
@@ -29,7 +30,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from classifier_tables import MODELS, calibration_error, losses
+from classifier_tables import MODELS, calibration_error, chance_error, losses
 from fedbnr_tables import covered, gaussian_process, rmse
 from fedmissem_tables import trial as missem_trial
 from imputation_tables import WAYS, hidden_cells
@@ -134,6 +135,7 @@ def classify(table: pd.Series, frame: pd.DataFrame, seed: int) -> Iterator[dict]
             "to better": float(np.mean(list(ours.values()))) / min(pooled, alone) - 1,
             "clients": large,
             "ece": calibration_error(proba, hit),
+            "chance": chance_error(proba),
             "rows": len(new),
             "alarms": alarms,
             "s": seconds,
