@@ -109,5 +109,6 @@ def _by_label(hits: np.ndarray, y: np.ndarray, shares: np.ndarray) -> tuple[floa
 
 
 def _flat(x: np.ndarray) -> np.ndarray:
-    """One channel after the other, as `shift` makes rows of images."""
-    return np.moveaxis(x, -1, 1).reshape(len(x), -1).astype(np.float32)
+    """Images as `shift` makes rows of them: in colour one channel after the other."""
+    x = np.moveaxis(x, -1, 1) if x.ndim == 4 else x
+    return x.reshape(len(x), -1).astype(np.float32)

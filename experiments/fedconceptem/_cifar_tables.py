@@ -26,7 +26,8 @@ TITLE = (
     "'100 clients' were dealt one copy of CIFAR-10 and trained on a CPU, those with a corruption tested with 1,000 images drawn by "
     "their label shares; alone is there the mean of two networks from random starts, and 'Local, another start' shows what the start "
     "alone does: kept is the second, alone the first. Standard errors are those of the test images, without regard to images "
-    "that both models miss: at most so large."
+    "that both models miss: at most so large. 'Prior of networks': with the prior that candidates have where there are networks; before, "
+    "theirs was that of linear learners."
 )
 
 

@@ -7,7 +7,7 @@ from sklearn.metrics import log_loss
 
 import unpooled as up
 from unpooled.baselines import IFCA, FedAvg, LocalOnly
-from unpooled.learners import calibration, candidates, corrections, stacking
+from unpooled.learners import calibration, candidates, corrections, judging, own_nets, stacking
 
 
 def site(rng, n, flip=False, d=4):
@@ -269,6 +269,44 @@ def test_more_columns_than_a_client_can_tell_apart_become_principal_axes():
     assert candidates.axes_of(x, np.ones(100)).columns(x).shape == (100, candidates.FEW_AXES + 1)
     few = candidates.axes_of(x[:, :5], np.ones(100)).columns(x[:, :5])
     np.testing.assert_allclose(few[:, :5].std(0), 1.0)
+
+
+def network_scores(rng, rows, classes=6):
+    """Labels of a client, and what its candidates begin with: a poor shared model, that with label shares, and good networks."""
+    shares = rng.dirichlet(np.full(classes, 0.5)) + 0.02
+    y = rng.choice(classes, size=rows, p=shares / shares.sum())
+    hit, noise = np.eye(classes)[y], rng.normal(size=(2, rows, classes))
+    shared = corrections.log_softmax(hit + noise[0])
+    networks = len(own_nets.TUNED_SHARES) + own_nets.STARTS * len(own_nets.ALONE_SHARES)
+    own = 3 * hit + noise[1] + 0.3 * rng.normal(size=(networks, rows, classes)) + np.log(shares)
+    own = [each / temperature for each in own for temperature in own_nets.TEMPERATURES]
+    return y, np.stack([shared, shared + np.log(shares), *own, np.zeros_like(shared)])
+
+
+def accuracy_kept(y, offsets, held):
+    """What a client keeps that chooses by its first `held` rows, on the others; its last network beside it."""
+    raw = offsets[0]
+    seen = judging.Evidence(raw[:held], y[:held], np.ones(held), offsets[:, :held], np.zeros(len(offsets)), 1, False)
+    plan, [(_, group)] = judging.judge([seen])
+    (kept,) = judging.chosen(plan, group, None)
+    columns = candidates.Axes(kept["centre"], kept["axes"]).columns(raw[held:])
+    proba = np.exp(corrections.log_softmax(offsets[kept["which"], held:] + columns @ kept["maps"]))
+    averaged = np.einsum("j,jnc->nc", kept["mix"], proba)
+    return [(scores.argmax(1) == y[held:]).mean() for scores in (averaged, offsets[-2, held:])]
+
+
+def test_corrections_fitted_to_few_held_out_rows_do_not_take_the_place_of_networks():
+    found = [accuracy_kept(*network_scores(np.random.default_rng(seed), 2000), held=14) for seed in range(30)]
+    kept, network = np.array(found).T
+    assert kept.mean() > network.mean()
+    assert (kept < network - 0.01).sum() <= 3
+
+
+def test_networks_at_higher_temperatures_have_less_weight_at_first():
+    plan = candidates.candidates(2, 2 + 7 * len(own_nets.TEMPERATURES), False)
+    assert plan.prior.sum() == pytest.approx(1.0)
+    networks = plan.prior[4:25].reshape(7, -1)
+    np.testing.assert_allclose(networks / networks[:, :1], 1 / np.tile(own_nets.TEMPERATURES, (7, 1)))
 
 
 def test_weights_settle_on_the_better_candidate_with_rows_and_stay_at_the_prior_without():

@@ -20,7 +20,9 @@ CORRECTED = (
 ALONE = (10.0, 3.0, 0.7)  # the same of a model of the client alone
 OWN_INTERCEPT = 0.1  # penalty of the intercepts of a correction
 RARE_LABELS = 0.1  # the same of a model of the client alone: a label that was not seen gets about half a row
-PRIOR = {"plain": 0.35, "corrected": 0.4, "tuned": 0.1, "alone": 0.15, "constant": 0.02}  # prior weights of the kinds
+PRIOR = {"plain": 0.35, "corrected": 0.4, "alone": 0.15, "constant": 0.02}  # prior weights of the kinds
+# The same where there are networks: corrections are then fitted to the rows held out, which are few, and look too good there.
+PRIOR_OF_NETS = {"plain": 0.35, "corrected": 0.05, "tuned": 0.3, "alone": 0.3, "constant": 0.02}
 FEW_AXES, MOST_AXES, ROWS_PER_AXIS = 40, 128, 8  # principal axes that take the place of more columns
 
 
@@ -32,7 +34,7 @@ class Candidates(NamedTuple):
     path: np.ndarray  # (j,) position of the path, -1 for an offset as it is
     stage: np.ndarray  # (j,) of the path
 
-    prior: np.ndarray  # (j,) weights, equal within a kind
+    prior: np.ndarray  # (j,) weights; within a kind equal, but for networks at higher temperatures
 
 
 @cache
@@ -40,8 +42,8 @@ def candidates(bases: int, nets: int, alone: bool) -> Candidates:
     """The bases and the client's networks as they are, corrections of the bases, logistic regressions of the client alone, its
     label shares, and equal probabilities.
 
-    Of the networks the first ones are fine-tuned, the last ones, STARTS after ALONE_SHARES at TEMPERATURES, trained alone. Path i
-    corrects base i, the last path begins with nothing.
+    Of the networks the first ones are the bases with the client's label shares, the next ones fine-tuned, the last ones, STARTS after
+    ALONE_SHARES, trained alone; all but the first at TEMPERATURES. Path i corrects base i, the last path begins with nothing.
     """
     alone_nets, none = STARTS * len(ALONE_SHARES) * len(TEMPERATURES), bases + nets
     tuned = max(nets - alone_nets, 0)
@@ -51,9 +53,19 @@ def candidates(bases: int, nets: int, alone: bool) -> Candidates:
     listed += [("corrected", base, base, stage) for base in range(bases) for stage in stages]
     listed += [("alone", none, bases, stage) for stage in stages[1:] if alone]
     listed += [("constant", none, bases, 0), ("constant", none, -1, 0)]
-    kinds, offset, path, stage = zip(*listed)
-    prior = np.array([PRIOR[kind] / kinds.count(kind) for kind in kinds])
-    return Candidates(np.array(kinds), np.array(offset), np.array(path), np.array(stage), prior / prior.sum())
+    kinds, offset, path, stage = map(np.array, zip(*listed))
+    within = np.ones(len(kinds))
+    within[2 * bases : none] = np.resize(1 / np.array(TEMPERATURES), max(nets - bases, 0))
+    return Candidates(kinds, offset, path, stage, _prior(kinds, within, PRIOR_OF_NETS if nets else PRIOR))
+
+
+def _prior(kinds: np.ndarray, within: np.ndarray, weights: dict[str, float]) -> np.ndarray:  # (j,)
+    """The weights of the kinds, divided by `within` (j,) among the candidates of each."""
+    prior = np.zeros(len(kinds))
+    for kind in np.unique(kinds):
+        which = kinds == kind
+        prior[which] = weights[kind] * within[which] / within[which].sum()
+    return prior / prior.sum()
 
 
 def penalties(bases: int, features: int) -> np.ndarray:  # (stages, paths, r + 1)
