@@ -6,7 +6,6 @@ Two classes have one linear predictor (of the second), more have one each.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -106,14 +105,22 @@ def _complete(client: Client, classes: Sequence) -> tuple[np.ndarray, np.ndarray
 
 def _sums(point: Point, x: np.ndarray, y: np.ndarray, w: np.ndarray, intercept: bool) -> Curvature:
     """The sums over the rows of a client; `y` are the places of their classes."""
-    coef, parts = to_numpy(point.coef), []
-    for place, z in logistic.blocks(x, to_numpy(point.mean), "first" if intercept else "none"):
-        own, labels = w[place], y[place]
-        p, log_label = logistic.probabilities(z, labels, coef)
-        score = logistic.gradient_of(labels, own, p, z, first=int(len(p) == 1)).reshape(coef.shape)
-        parts.append(Curvature(own.sum(), -2 * (own @ log_label), score, logistic.second_of(own, p, z)))
-    total = reduce(tree.add, parts)
-    return total._replace(hessian=pack_triangle(total.hessian))
+    given = to_numpy(point.coef)
+    coef = np.roll(given, -1, 1) if intercept else np.column_stack([given, np.zeros(len(given))])
+    n, loglik, score, free = logistic.sums(x, y, w, coef, to_numpy(point.mean), logistic.second_free)
+    second = free if len(coef) == 1 else _with_first_class(free, len(coef))
+    place = np.arange(coef.size).reshape(coef.shape)
+    place = np.roll(place, 1, 1) if intercept else place[:, :-1]  # the intercept first, or none
+    order = place.ravel()
+    return Curvature(n, -2 * loglik, score.ravel()[place], pack_triangle(second[np.ix_(order, order)]))
+
+
+def _with_first_class(free: np.ndarray, classes: int) -> np.ndarray:
+    """Second derivatives in the coefficients of all classes: those of the first are minus the sum of those of the others."""
+    rest = free.reshape(classes - 1, -1, classes - 1, len(free) // (classes - 1))
+    beside = np.concatenate([-rest.sum(0, keepdims=True), rest])
+    whole = np.concatenate([-beside.sum(2, keepdims=True), beside], 2)
+    return whole.reshape(whole.shape[0] * whole.shape[1], -1)
 
 
 def log_probabilities(eta: np.ndarray) -> np.ndarray:
