@@ -33,14 +33,14 @@ class Paths(NamedTuple):
     w: np.ndarray  # (clients, n) row weights, 0 is padding
     offsets: np.ndarray  # (clients, paths, n, c)
     ridge: np.ndarray  # (stages, paths, r + 1) penalties in the order in which they are fitted
-    part: int = 1  # second derivatives are taken from every `part`-th row
+    part: int = 1  # second derivatives and losses are those of every `part`-th row
 
 
 class Fitted(NamedTuple):
     """The corrections of every stage of every path."""
 
     maps: np.ndarray  # (clients, stages, paths, r + 1, c)
-    losses: np.ndarray  # (clients, stages, paths, n) -log P(label) of each row, had it not been fitted
+    losses: np.ndarray  # (clients, stages, paths, m) -log P(label) of every `part`-th row, had it not been fitted
 
 
 class Rows(NamedTuple):
@@ -53,12 +53,9 @@ class Rows(NamedTuple):
     part: int
 
     def some(self) -> Rows:
-        """Every `part`-th row, weighted to count as much as all of them."""
-        if self.part == 1:
-            return self
-        w = self.w[:, :: self.part]
-        w = w * (self.w.sum(1, keepdims=True) / w.sum(1, keepdims=True))
-        return Rows(self.columns[:, :: self.part], w, self.hit[..., :: self.part], self.two, 1)
+        """Every `part`-th row."""
+        k = self.part
+        return self if k == 1 else Rows(self.columns[:, ::k], self.w[:, ::k], self.hit[..., ::k], self.two, 1)
 
     def proba(self, scores: np.ndarray) -> np.ndarray:
         """Probabilities (clients, paths, c, n) of scores."""
@@ -182,12 +179,15 @@ def _total(a: np.ndarray) -> np.ndarray:  # (clients, paths, 1, 1)
 
 def _root(rows: Rows, scores: np.ndarray, ridge: np.ndarray) -> np.ndarray:  # (clients, paths, c, r, r)
     """The inverse of the Cholesky factor of the penalised second derivatives within each class."""
-    rows, scores = rows.some(), scores[..., :: rows.part]
+    some, scores = rows.some(), scores[..., :: rows.part]
     wide = rows.columns.shape[-1]
-    weights = np.sqrt(curvature(rows.proba(scores), rows.two) * rows.w[:, None, None])
+    weights = curvature(rows.proba(scores), rows.two) * some.w[:, None, None]
+    if rows.part > 1:
+        weights *= (rows.w.sum(1) / some.w.sum(1))[:, None, None, None]  # they count as much as all rows
+    weights = np.sqrt(weights)
     second = np.empty((*scores.shape[:3], wide, wide), scores.dtype)
     for path, c in np.ndindex(scores.shape[1:3]):
-        scaled = rows.columns * weights[:, path, c, :, None]
+        scaled = some.columns * weights[:, path, c, :, None]
         second[:, path, c] = np.swapaxes(scaled, 1, 2) @ scaled
     diagonal = np.arange(wide)
     second[..., diagonal, diagonal] += ridge[:, None] + LITTLE * second[..., diagonal, diagonal].mean(-1, keepdims=True)
@@ -222,19 +222,11 @@ def _rough_root(rows: Rows, scores: np.ndarray, ridge: np.ndarray) -> np.ndarray
     return np.eye(second.shape[-1], dtype=second.dtype) / np.sqrt(second)[..., None]
 
 
-def _left_out(rows: Rows, stage: Stage, offsets: np.ndarray, single: np.ndarray) -> np.ndarray:  # (clients, paths, n)
-    """-log P(label) of each row under the corrections of all other rows.
-
-    If second derivatives are those of a part of the rows, all losses are raised by as much as those of this part in the mean.
-    """
-    if rows.part == 1:
-        return rows.losses(_without_each(rows, stage, offsets, single))
-    some = rows.some()
-    own, fitted = rows.w[:, None, :: rows.part], rows.losses(stage.scores)
-    few = stage._replace(scores=stage.scores[..., :: rows.part])
-    without = some._replace(w=rows.w[:, :: rows.part])
-    more = some.losses(_without_each(without, few, offsets, single[:0])) - fitted[..., :: rows.part]
-    return fitted + (own * more).sum(-1, keepdims=True) / own.sum(-1, keepdims=True)
+def _left_out(rows: Rows, stage: Stage, offsets: np.ndarray, single: np.ndarray) -> np.ndarray:  # (clients, paths, m)
+    """-log P(label) of every `part`-th row under the corrections of all other rows."""
+    k, some = rows.part, rows.some()
+    here = stage._replace(scores=stage.scores[..., ::k])
+    return some.losses(_without_each(some, here, offsets[..., ::k], single if k == 1 else single[:0]))
 
 
 def _without_each(rows: Rows, stage: Stage, offsets: np.ndarray, single: np.ndarray) -> np.ndarray:

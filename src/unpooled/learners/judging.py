@@ -13,10 +13,11 @@ from unpooled.arrays import to_numpy
 from unpooled.learners import corrections, stacking
 from unpooled.learners.candidates import Axes, Candidates, axes_of, candidates, count_axes, penalties
 from unpooled.learners.corrections import Fitted, Paths, label_losses
+from unpooled.maths import logistic
 
 MIN_ROWS = 10  # with fewer the client keeps the shared model
 TOGETHER = 200_000  # numbers in the rows of clients whose candidates are fitted at once
-ENOUGH_ROWS, ROWS_PER_PARAMETER = 1000, 25  # beyond both, second derivatives are taken from a part of the rows
+ENOUGH_ROWS, ROWS_PER_PARAMETER = 1000, 25  # beyond both, a part of the rows tells second derivatives and losses
 FAR_OUT = 0.1  # squared length of a row, relative to the rows of this part, from which on all rows are taken
 NEGLIGIBLE = 0.01  # weight of a candidate, relative to the best one, below which it is dropped
 
@@ -34,6 +35,12 @@ class Evidence(NamedTuple):
     bases: int
     alone: bool  # whether logistic regressions of the client alone are candidates
     spread: np.ndarray | float = 0.0  # (r,) deviations of the columns over all clients
+    part: int = 1  # candidates are fitted to all rows, and compared by every `part`-th one
+
+    def compared(self) -> Evidence:
+        """The rows, on a leading axis of clients, that candidates are compared by."""
+        k = self.part
+        return self._replace(raw=self.raw[:, ::k], y=self.y[:, ::k], w=self.w[:, ::k], offsets=self.offsets[:, :, ::k])
 
 
 BY_CLIENT = ("raw", "y", "w", "offsets", "optimism")  # the fields that have an axis of clients
@@ -42,7 +49,8 @@ BY_CLIENT = ("raw", "y", "w", "offsets", "optimism")  # the fields that have an 
 class Group(NamedTuple):
     """The candidates of several clients, and how well they explain their rows."""
 
-    seen: Evidence  # on a leading axis
+    seen: Evidence  # the rows of the comparison, on a leading axis
+    rows: np.ndarray  # (clients, 1) all rows
     space: Axes
     fitted: Fitted
     losses: np.ndarray  # (clients, j, n)
@@ -95,11 +103,13 @@ def padded(a: np.ndarray, axis: int, n: int) -> np.ndarray:
 
 def _judged(plan: Candidates, seen: Evidence, axes: int) -> Group:
     """The candidates of several clients and their losses."""
-    space = axes_of(seen.raw, seen.w, seen.spread, axes)
+    some = seen.compared()
+    space = axes_of(some.raw, some.w, seen.spread, axes)
     fitted = corrected(seen, space)
-    losses = losses_of(plan, seen, fitted)
-    total = stacking.over_rows(losses, seen.w)
-    return Group(seen, space, fitted, losses, stacking.shares(plan.prior, losses, seen.w), total)
+    losses = losses_of(plan, some, fitted)
+    total = stacking.over_rows(losses, some.w)
+    shares = stacking.shares(plan.prior, losses, some.w)
+    return Group(some, seen.w.sum(-1, keepdims=True), space, fitted, losses, shares, total)
 
 
 def corrected(seen: Evidence, space: Axes) -> Fitted:
@@ -109,20 +119,24 @@ def corrected(seen: Evidence, space: Axes) -> Fitted:
     columns = space.columns(seen.raw, np.float32)
     if not seen.w.all():
         columns *= (seen.w > 0)[..., None]
-    part = part_of(columns, seen.offsets.shape[-1])
-    return corrections.fit(Paths(columns, seen.y, seen.w, seen.offsets[:, starts], ridge, part))
+    return corrections.fit(Paths(columns, seen.y, seen.w, seen.offsets[:, starts], ridge, seen.part))
 
 
-def part_of(columns: np.ndarray, classes: int) -> int:
-    """k where every k-th row of a client tells the second derivatives, from its columns (1, n, r); 1 of several clients or few rows.
+def part_of(x: np.ndarray, y: np.ndarray, centre: np.ndarray, spread: np.ndarray, classes: int) -> int:
+    """k where every k-th row (n, r) of a client, with codes y (n,), is enough to compare candidates by; 1 with few rows.
 
-    Nor may there be a row so far out that it makes up much of them: a part may be without it.
+    Rows of which nearly all have one label tell as little as few of them. Nor may there be a row so far out, in units of the deviations `spread` (r,) about a centre (r,), that it makes up much of the second
+    derivatives: a part may be without it.
     """
-    clients, rows, wide = columns.shape
-    part = rows // max(ENOUGH_ROWS, ROWS_PER_PARAMETER * wide * (classes - 1))
-    if clients > 1 or part < 2:
+    rows, enough = len(x), max(ENOUGH_ROWS, ROWS_PER_PARAMETER * (count_axes(*x.shape) + 1) * (classes - 1))
+    if rows < 2 * enough:
         return 1
-    farthest = float(np.einsum("bnr,bnr->bn", columns, columns).max())
+    varied = 1 - ((np.bincount(y) / rows) ** 2).sum()  # 0.5 where two labels are equally many
+    part = int(min(1.0, 2 * varied) * rows / enough)
+    if part < 2:
+        return 1
+    unit = np.where(spread > 0, spread, 1.0) ** -2.0
+    farthest = max(float((np.square(z, out=z) @ unit).max()) for _, z in logistic.blocks(x, centre))
     return part if farthest < FAR_OUT * rows / part else 1
 
 
@@ -153,16 +167,16 @@ def chosen(plan: Candidates, found: Group, down: Any) -> list[dict[str, np.ndarr
     large = (hedged > NEGLIGIBLE * hedged.max(-1, keepdims=True)) | constant
     return [
         _kept(plan, np.flatnonzero(large[i]), hedged[i], found.fitted.maps[i])
-        | {"losses": reported[i], "centre": space.centre[i], "axes": space.axes[i], "rows": w[i].sum()}
+        | {"losses": reported[i], "centre": space.centre[i], "axes": space.axes[i], "rows": found.rows[i, 0]}
         for i in range(len(w))
     ]
 
 
 def prior_of(plan: Candidates, found: Group, down: Any) -> np.ndarray:  # (clients, j)
     """The prior of the candidates by what the other clients say: what all say without the client's own."""
-    (shares, losses), rows = to_numpy(down.said), found.seen.w.sum(-1, keepdims=True)
-    said = np.maximum(shares - found.shares, 0.0), losses - found.total, float(down.said_rows) - rows
-    return stacking.prior_of_others(plan.prior, plan.path >= 0, stacking.Said(*said), rows)
+    shares, losses = to_numpy(down.said)
+    said = np.maximum(shares - found.shares, 0.0), losses - found.total, float(down.said_rows) - found.rows
+    return stacking.prior_of_others(plan.prior, plan.path >= 0, stacking.Said(*said), found.rows)
 
 
 def _kept(plan: Candidates, kept: np.ndarray, mix: np.ndarray, maps: np.ndarray) -> dict[str, np.ndarray]:
