@@ -1,7 +1,7 @@
 """What follows a run of learners: the fitted attributes, networks of groups, and what each client keeps.
 
-One SUM of second derivatives where linear learners took steps of SGD, for linear learners one of squares of the columns and one of how
-well candidates explain rows, one SUM of losses for the calibration, and a TELL for the clients' choices; for networks a TELL and a SUM
+One SUM of second derivatives where linear learners took steps of SGD, for linear learners one of squares of the columns, unless the fit
+has had them, and one of how well candidates explain rows, one SUM of losses for the calibration, and a TELL for the clients' choices; for networks a TELL and a SUM
 of label counts more, and the SUMs of `input_groups` and `group_models`.
 """
 
@@ -41,6 +41,7 @@ class LearnerChoices(Adapting):
     optimum_: tuple[np.ndarray, np.ndarray] | None = (
         None  # inverse second derivatives of linear learners, centre of the columns
     )
+    spread_: np.ndarray | None = None  # (d,) deviations of the columns over all clients, where the fit has found them
     equal_units_: bool = False  # whether the penalty of the learners does not depend on the units of the columns
     n_effective_: float  # parameters that the rows determine
     history_: list[dict]
@@ -55,6 +56,7 @@ class LearnerChoices(Adapting):
         personal = set(private) - {"norm"}  # if clients have state of their own, only those of this process are listed
         self.clients_ = {name: own for name, own in kept.items() if own or not personal}
         self.own_: dict[str, np.ndarray] = {}
+        self.spread_ = None
         self.calibration_, self.one_calibration_ = NONE, []
         self.one_theta_ = self.theta_[:0]
         self.n_effective_ = 0.5 * self.theta_.size * (1 - 1 / len(self.classes_))
@@ -162,9 +164,13 @@ class LearnerChoices(Adapting):
         return self.theta_[:0], np.zeros((0, 0, 0, 0))
 
     def _spread(self, fed: Federation, centre: np.ndarray) -> np.ndarray:  # (d,), or none
-        """Deviations of the columns over all clients about a centre, for linear learners: one SUM, or 1 where numbers are scaled."""
+        """Deviations of the columns over all clients about a centre, for linear learners, or 1 where numbers are scaled; one SUM unless the
+        fit has found them.
+        """
         if not len(centre) or find_layer(fed, "find_moments") is not None:
             return np.ones_like(centre)
+        if self.spread_ is not None:
+            return self.spread_
         about = curvatures.ColumnSums(np.zeros(()), centre)
         squares = to_numpy(fed.sum(curvatures.second_moments.using(whole=False), about).xx)
         return np.sqrt(squares[:-1] / squares[-1])

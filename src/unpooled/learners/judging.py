@@ -19,6 +19,7 @@ MIN_ROWS = 10  # with fewer the client keeps the shared model
 TOGETHER = 200_000  # numbers in the rows of clients whose candidates are fitted at once
 ENOUGH_ROWS, ROWS_PER_PARAMETER = 1000, 25  # beyond both, a part of the rows tells second derivatives and losses
 FAR_OUT = 0.1  # squared length of a row, relative to the rows of this part, from which on all rows are taken
+TINY = 1e-30  # likelihood of a row, relative to its best candidate, at least
 NEGLIGIBLE = 0.01  # weight of a candidate, relative to the best one, below which it is dropped
 
 
@@ -54,6 +55,7 @@ class Group(NamedTuple):
     space: Axes
     fitted: Fitted
     losses: np.ndarray  # (clients, j, n)
+    likely: np.ndarray  # (clients, j, n) likelihoods relative to the largest one of each row
     shares: np.ndarray  # (clients, j) of the rows that they explain
     total: np.ndarray  # (clients, j) sums of their losses
 
@@ -76,7 +78,7 @@ def judge(seen: list[Evidence]) -> Judged:
     groups: list[list[int]] = []
     for i in sorted(axes, key=lambda i: (axes[i], len(seen[i].w))):
         cells = len(seen[i].w) * (axes[i] + first.offsets[:, 0].size)
-        few = len(seen[i].w) < 2 * ENOUGH_ROWS and groups and (len(groups[-1]) + 1) * cells <= TOGETHER
+        few = seen[i].part == 1 and len(seen[i].w) < 2 * ENOUGH_ROWS and groups and (len(groups[-1]) + 1) * cells <= TOGETHER
         if few and axes[groups[-1][0]] == axes[i]:
             groups[-1].append(i)
         else:
@@ -107,9 +109,9 @@ def _judged(plan: Candidates, seen: Evidence, axes: int) -> Group:
     space = axes_of(some.raw, some.w, seen.spread, axes)
     fitted = corrected(seen, space)
     losses = losses_of(plan, some, fitted)
-    total = stacking.over_rows(losses, some.w)
-    shares = stacking.shares(plan.prior, losses, some.w)
-    return Group(some, seen.w.sum(-1, keepdims=True), space, fitted, losses, shares, total)
+    likely, total = stacking.likelihoods(losses), stacking.over_rows(losses, some.w)
+    shares = stacking.shares(plan.prior, likely, some.w)
+    return Group(some, seen.w.sum(-1, keepdims=True), space, fitted, losses, likely, shares, total)
 
 
 def corrected(seen: Evidence, space: Axes) -> Fitted:
@@ -143,7 +145,7 @@ def part_of(x: np.ndarray, y: np.ndarray, centre: np.ndarray, spread: np.ndarray
 def losses_of(plan: Candidates, seen: Evidence, fitted: Fitted) -> np.ndarray:  # (clients, j, n)
     """-log P(y | x) of every row under every candidate as it is without the row; all 0 with too few rows to judge by."""
     fits = plan.path >= 0
-    losses = np.empty((len(seen.w), len(fits), seen.w.shape[1]))
+    losses = np.empty((len(seen.w), len(fits), seen.w.shape[1]), fitted.losses.dtype)
     losses[:, fits] = fitted.losses[:, plan.stage[fits], plan.path[fits]]
     losses[:, ~fits] = label_losses(seen.offsets[:, plan.offset[~fits]], seen.y[:, None])
     if seen.optimism.any():
@@ -158,12 +160,12 @@ def losses_of(plan: Candidates, seen: Evidence, fitted: Fitted) -> np.ndarray:  
 
 def chosen(plan: Candidates, found: Group, down: Any) -> list[dict[str, np.ndarray]]:
     """What each client keeps: weights of the candidates, their corrections, and losses for the report."""
-    w, losses, space = found.seen.w, found.losses, found.space
+    w, space = found.seen.w, found.space
     prior = plan.prior if down is None or not len(down.said) else prior_of(plan, found, down)
-    mix = stacking.averaged(prior, losses, w)
+    mix = stacking.averaged(prior, found.likely, found.total, w)
     constant = plan.kind == "constant"
     hedged = stacking.hedged(mix, constant, w)
-    reported = reported_losses(plan, losses, w, prior, mix)
+    reported = reported_losses(plan, found, prior, mix)
     large = (hedged > NEGLIGIBLE * hedged.max(-1, keepdims=True)) | constant
     return [
         _kept(plan, np.flatnonzero(large[i]), hedged[i], found.fitted.maps[i])
@@ -185,18 +187,17 @@ def _kept(plan: Candidates, kept: np.ndarray, mix: np.ndarray, maps: np.ndarray)
     return {"mix": mix[kept] / mix[kept].sum(), "which": plan.offset[kept], "maps": own.astype(np.float64)}
 
 
-def reported_losses(
-    plan: Candidates, losses: np.ndarray, w: np.ndarray, prior: np.ndarray, mix: np.ndarray
-) -> np.ndarray:
+def reported_losses(plan: Candidates, found: Group, prior: np.ndarray, mix: np.ndarray) -> np.ndarray:
     """Mean losses (clients, 3): alone, shared and kept, the last by weights that the other rows give."""
     alone, shared = plan.kind == "alone", (plan.kind == "plain") & (plan.offset == 0)
-    rows, found = w.sum(-1), np.full((len(w), 3), np.nan)
+    w, rows = found.seen.w, found.seen.w.sum(-1)
+    least = (w * found.losses.min(-2)).sum(-1)  # by the best candidate of each row
+    reported = np.full((len(w), 3), np.nan)
     if alone.any():
-        own = losses[:, alone]
-        likelihood, low = stacking.likelihoods(own)
-        average = stacking.of_average(stacking.likely(plan.prior[alone], own, w), likelihood)
-        found[:, 0] = (w * (low[:, 0] - np.log(average))).sum(-1) / rows
+        weights = stacking.likely(plan.prior[alone], found.total[:, alone], w)
+        average = stacking.of_average(weights, found.likely[:, alone])
+        reported[:, 0] = (least - (w * np.log(np.maximum(average, TINY))).sum(-1)) / rows
     if shared.any():
-        found[:, 1] = (w * losses[:, shared][:, 0]).sum(-1) / rows
-    found[:, 2] = stacking.loss_of_average(prior, losses, w, mix)
-    return found
+        reported[:, 1] = found.total[:, shared][:, 0] / rows
+    reported[:, 2] = (least + stacking.loss_of_average(prior, found.likely, w, mix)) / rows
+    return reported
