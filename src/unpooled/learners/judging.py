@@ -19,7 +19,7 @@ MIN_ROWS = 10  # with fewer the client keeps the shared model
 TOGETHER = 200_000  # numbers in the rows of clients whose candidates are fitted at once
 ENOUGH_ROWS, ROWS_PER_PARAMETER = 1000, 25  # beyond both, a part of the rows tells second derivatives and losses
 FAR_OUT = 0.1  # squared length of a row, relative to the rows of this part, from which on all rows are taken
-TINY = 1e-30  # likelihood of a row, relative to its best candidate, at least
+TINY = 1e-300  # likelihood of a row, relative to its best candidate, at least
 NEGLIGIBLE = 0.01  # weight of a candidate, relative to the best one, below which it is dropped
 
 
@@ -145,7 +145,7 @@ def part_of(x: np.ndarray, y: np.ndarray, centre: np.ndarray, spread: np.ndarray
 def losses_of(plan: Candidates, seen: Evidence, fitted: Fitted) -> np.ndarray:  # (clients, j, n)
     """-log P(y | x) of every row under every candidate as it is without the row; all 0 with too few rows to judge by."""
     fits = plan.path >= 0
-    losses = np.empty((len(seen.w), len(fits), seen.w.shape[1]), fitted.losses.dtype)
+    losses = np.empty((len(seen.w), len(fits), seen.w.shape[1]))
     losses[:, fits] = fitted.losses[:, plan.stage[fits], plan.path[fits]]
     losses[:, ~fits] = label_losses(seen.offsets[:, plan.offset[~fits]], seen.y[:, None])
     if seen.optimism.any():

@@ -83,10 +83,8 @@ def _step_by_class(
 
 
 def _forms(z: np.ndarray, matrices: np.ndarray) -> np.ndarray:  # (blocks, n)
-    """(z, 1)' M (z, 1) of rows z (n, d) and matrices (blocks, d + 1, d + 1), in 32 bits."""
-    rows, found = z.astype(np.float32), np.empty((len(matrices), len(z)))
+    """(z, 1)' M (z, 1) of rows z (n, d) and matrices (blocks, d + 1, d + 1)."""
+    found = np.empty((len(matrices), len(z)))
     for form, matrix in zip(found, matrices):
-        own = matrix.astype(np.float32)
-        form[:] = np.einsum("nr,nr->n", rows @ own[:-1, :-1] + 2 * own[-1, :-1], rows)
-        form += matrix[-1, -1]
+        form[:] = np.einsum("nr,nr->n", z @ matrix[:-1, :-1] + 2 * matrix[-1, :-1], z) + matrix[-1, -1]
     return found

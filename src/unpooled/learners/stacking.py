@@ -38,7 +38,6 @@ def stacked(
     prior: np.ndarray, likelihood: np.ndarray, w: np.ndarray, pseudo: float = PSEUDO_ROWS
 ) -> np.ndarray:  # (..., j)
     """Weights by EM of the likelihood of the average, with `pseudo` rows that follow the prior."""
-    w = w.astype(np.float32)
     rows, mix = w.sum(-1, keepdims=True) + pseudo, np.broadcast_to(prior, (*w.shape[:-1], prior.shape[-1]))
     for _ in range(STEPS):
         gain = (pseudo * prior / mix + _explained(mix, likelihood, w)) / rows  # 1 at the optimum
@@ -50,12 +49,15 @@ def stacked(
 def shares(prior: np.ndarray, likelihood: np.ndarray, w: np.ndarray) -> np.ndarray:  # (..., j)
     """The share of the rows that each candidate explains, by stacked weights."""
     mix = stacked(prior, likelihood, w, JUDGING_ROWS)
-    return np.asarray(mix * _explained(mix, likelihood, w.astype(np.float32)) / w.sum(-1, keepdims=True))
+    return np.asarray(mix * _explained(mix, likelihood, w) / w.sum(-1, keepdims=True))
 
 
 def likelihoods(losses: np.ndarray) -> np.ndarray:
-    """Likelihoods (..., j, n) relative to the largest one of each row, in 32 bits."""
-    behind: np.ndarray = (losses.min(-2, keepdims=True) - losses).astype(np.float32, copy=False)
+    """Likelihoods (..., j, n) relative to the largest one of each row.
+
+    In 64 bits: in 32 the weights would depend, in their seventh digit, on which clients are stacked.
+    """
+    behind: np.ndarray = losses.min(-2, keepdims=True) - losses
     return np.exp(behind, out=behind)
 
 
@@ -66,7 +68,7 @@ def _explained(mix: np.ndarray, likelihood: np.ndarray, w: np.ndarray) -> np.nda
 
 def of_average(mix: np.ndarray, likelihood: np.ndarray) -> np.ndarray:  # (..., n)
     """The likelihood of the average of candidates, from their own (..., j, n)."""
-    return np.asarray((mix.astype(likelihood.dtype)[..., None, :] @ likelihood)[..., 0, :])
+    return np.asarray((mix[..., None, :] @ likelihood)[..., 0, :])
 
 
 def over_rows(a: np.ndarray, w: np.ndarray) -> np.ndarray:  # (..., j)
@@ -115,7 +117,7 @@ def loss_of_average(prior: np.ndarray, likelihood: np.ndarray, w: np.ndarray, mi
     ratio = likelihood / average[..., None, :]  # (..., j, n)
     held = PSEUDO_ROWS * prior / np.maximum(mix, 1e-9) ** 2
     second = (ratio * w[..., None, :]) @ np.swapaxes(ratio, -1, -2) + held[..., None] * np.eye(prior.shape[-1])
-    solved = np.linalg.inv(second).astype(np.float32) @ ratio  # (..., j, n)
+    solved = np.linalg.inv(second) @ ratio  # (..., j, n)
     own = w * (ratio * solved).sum(-2)
     change = (w * solved.sum(-2) - own) / (1 - np.minimum(own, MOST))
     without = np.log(average) + np.log(np.clip(1 + change, 1 - MOST, 1.0))
