@@ -7,7 +7,7 @@ from sklearn.metrics import log_loss
 
 import unpooled as up
 from unpooled.baselines import IFCA, FedAvg, LocalOnly
-from unpooled.learners import calibration, candidates, corrections, stacking
+from unpooled.learners import calibration, candidates, corrections, judging, stacking
 
 
 def site(rng, n, flip=False, d=4):
@@ -253,6 +253,30 @@ def test_with_many_rows_a_part_of_them_tells_how_much_losses_grow_without_a_row(
         for k, found in ((1, whole), (4, part))
     ]
     assert grown[1] == pytest.approx(grown[0], rel=0.25)
+
+
+def test_many_rows_are_compared_by_a_part_unless_labels_are_rare_or_a_row_is_far_out():
+    rng = np.random.default_rng(0)
+    x, y, unit = rng.normal(size=(6000, 3)), np.arange(6000) % 2, (np.zeros(3), np.ones(3))
+    assert judging.part_of(x, y, *unit, 2) == 6
+    assert judging.part_of(x[:1500], y[:1500], *unit, 2) == 1
+    assert judging.part_of(x, (np.arange(6000) % 50 == 0).astype(int), *unit, 2) == 1
+    assert judging.part_of(np.where(np.arange(6000)[:, None] == 7, 20.0, x), y, *unit, 2) == 1
+
+
+def test_what_clients_of_many_rows_keep_is_as_good_by_a_part_of_them(monkeypatch):
+    rng = np.random.default_rng(0)
+    data = {f"c{i}": site(rng, 5000, flip=i == 0) for i in range(3)}
+    by_part = FedAvg(random_state=0).fit(data)
+    monkeypatch.setattr(judging, "ENOUGH_ROWS", 10**6)
+    by_all = FedAvg(random_state=0).fit(data)
+    for name, flip in (("c0", True), ("c1", False)):
+        x, y = site(np.random.default_rng(9), 4000, flip=flip)
+        part, whole = (log_loss(y, model.predict_proba(x, client=name)) for model in (by_part, by_all))
+        assert part == pytest.approx(whole, rel=2e-3)
+        assert by_part.comparison_[name]["rows"] == 5000
+        assert by_part.comparison_[name]["kept"] != by_all.comparison_[name]["kept"]  # another estimate of the same
+        assert by_part.comparison_[name]["kept"] == pytest.approx(by_all.comparison_[name]["kept"], rel=0.1)
 
 
 def test_a_correction_under_a_strong_penalty_is_the_offset():

@@ -1,8 +1,8 @@
 """What follows a run of learners: the fitted attributes, networks of groups, and what each client keeps.
 
 One SUM of second derivatives where linear learners took steps of SGD, for linear learners one of squares of the columns, unless the fit
-has had them, and one of how well candidates explain rows, one SUM of losses for the calibration, and a TELL for the clients' choices; for networks a TELL and a SUM
-of label counts more, and the SUMs of `input_groups` and `group_models`.
+has had them, and one of how well candidates explain rows, one SUM of losses for the calibration, and a TELL for the clients' choices; for
+networks a TELL and a SUM of label counts more, and the SUMs of `input_groups` and `group_models`.
 """
 
 from __future__ import annotations
@@ -118,34 +118,38 @@ class LearnerChoices(Adapting):
         its own, see `personal.own_version`.
         """
         if self.personalize == "auto":
-            k = len(self.theta_)
-            shares = np.full(k, 1 / k) if shared_weights is None else to_numpy(shared_weights)
-            if self.trainer_["hold_out"]:
-                ask = train_own.using(trainer=self.trainer_, own=own, epochs=self._epochs_alone)
-                fed.tell(ask, Version(self.theta_, shares, label_shares(fed, self.trainer_["labels"])))
-            if self._learned_by_steps:
-                ids = own.get("ids") or list(range(k))
-                found = polishing.second_derivatives(
-                    fed, self.theta_, self.trainer_, own.get("weights", ""), ids, float(self.C)
-                )
-                self.optimum_ = found
             options = {"trainer": self.trainer_, "own": own}
-            inverse, centre = self._second_derivatives()
-            spread = self._spread(fed, centre)
-            single, single_inverse = self._fit_single(fed, inverse, spread)
-            none = np.array([NONE] * (1 + len(single)))
-            optimism, unsaid = self._optimism(fed), personal.NOTHING_SAID
-            down = Shared(self.theta_, shares, optimism, inverse, centre, none, single, single_inverse, spread, *unsaid)
-            self.one_theta_ = single
+            down = self._shared(fed, shared_weights, own)
             if self.trainer_["hold_out"] or len(down.inverse):
-                calibrations = calibration.best(fed.sum(personal.calibration_losses.using(**options), down))
-                self.calibration_, *self.one_calibration_ = calibrations
-            down = down._replace(calibration=np.array(self._calibrations))
+                down = self._calibrate(fed, down, options)
             if len(down.inverse):
                 said = fed.sum(personal.judge_candidates.using(**options), down)
                 down = down._replace(said=np.stack([said.shares, said.losses]), said_rows=said.rows)
             fed.tell(personalise.using(**options), down)
         self._describe_choices(fed)
+
+    def _shared(self, fed: Federation, shared_weights: Array | None, own: dict[str, Any]) -> Shared:
+        """What clients choose by; before it networks are trained at the clients, and linear learners get their second derivatives."""
+        k = len(self.theta_)
+        shares = np.full(k, 1 / k) if shared_weights is None else to_numpy(shared_weights)
+        if self.trainer_["hold_out"]:
+            ask = train_own.using(trainer=self.trainer_, own=own, epochs=self._epochs_alone)
+            fed.tell(ask, Version(self.theta_, shares, label_shares(fed, self.trainer_["labels"])))
+        if self._learned_by_steps:
+            ids, weights = own.get("ids") or list(range(k)), own.get("weights", "")
+            self.optimum_ = polishing.second_derivatives(fed, self.theta_, self.trainer_, weights, ids, float(self.C))
+        inverse, centre = self._second_derivatives()
+        spread = self._spread(fed, centre)
+        self.one_theta_, single_inverse = self._fit_single(fed, inverse, spread)
+        none, optimism = np.array([NONE] * (1 + len(self.one_theta_))), self._optimism(fed)
+        single, unsaid = (self.one_theta_, single_inverse), personal.NOTHING_SAID
+        return Shared(self.theta_, shares, optimism, inverse, centre, none, *single, spread, *unsaid)
+
+    def _calibrate(self, fed: Federation, down: Shared, options: dict[str, Any]) -> Shared:
+        """Set the calibrations of the shared models; one SUM."""
+        found = calibration.best(fed.sum(personal.calibration_losses.using(**options), down))
+        self.calibration_, *self.one_calibration_ = found
+        return down._replace(calibration=np.array(self._calibrations))
 
     def _fit_single(
         self, fed: Federation, inverse: np.ndarray, spread: np.ndarray

@@ -179,12 +179,8 @@ def _total(a: np.ndarray) -> np.ndarray:  # (clients, paths, 1, 1)
 
 def _root(rows: Rows, scores: np.ndarray, ridge: np.ndarray) -> np.ndarray:  # (clients, paths, c, r, r)
     """The inverse of the Cholesky factor of the penalised second derivatives within each class."""
-    some, scores = rows.some(), scores[..., :: rows.part]
-    wide = rows.columns.shape[-1]
-    weights = curvature(rows.proba(scores), rows.two) * some.w[:, None, None]
-    if rows.part > 1:
-        weights *= (rows.w.sum(1) / some.w.sum(1))[:, None, None, None]  # they count as much as all rows
-    weights = np.sqrt(weights)
+    some, weights = _curved(rows, scores)
+    wide, weights = rows.columns.shape[-1], np.sqrt(weights)
     second = np.empty((*scores.shape[:3], wide, wide), scores.dtype)
     for path, c in np.ndindex(scores.shape[1:3]):
         scaled = some.columns * weights[:, path, c, :, None]
@@ -192,6 +188,15 @@ def _root(rows: Rows, scores: np.ndarray, ridge: np.ndarray) -> np.ndarray:  # (
     diagonal = np.arange(wide)
     second[..., diagonal, diagonal] += ridge[:, None] + LITTLE * second[..., diagonal, diagonal].mean(-1, keepdims=True)
     return inverse_roots(second)
+
+
+def _curved(rows: Rows, scores: np.ndarray) -> tuple[Rows, np.ndarray]:  # (clients, paths, c, m)
+    """(every `part`-th row, its weight times the curvature of its loss in each score), made to count as much as all rows."""
+    some = rows.some()
+    weights = curvature(rows.proba(scores[..., :: rows.part]), rows.two) * some.w[:, None, None]
+    if rows.part > 1:
+        weights *= (rows.w.sum(1) / some.w.sum(1))[:, None, None, None]
+    return some, weights
 
 
 def inverse_roots(matrices: np.ndarray) -> np.ndarray:
@@ -216,8 +221,8 @@ def _eigen_root(matrix: np.ndarray) -> np.ndarray:
 
 def _rough_root(rows: Rows, scores: np.ndarray, ridge: np.ndarray) -> np.ndarray:  # (clients, paths, c, r, r)
     """The same of the diagonal of the penalised second derivatives."""
-    weights = curvature(rows.proba(scores), rows.two) * rows.w[:, None, None]
-    squares = weights.reshape(len(scores), -1, weights.shape[-1]) @ rows.columns**2
+    some, weights = _curved(rows, scores)
+    squares = weights.reshape(len(scores), -1, weights.shape[-1]) @ some.columns**2
     second = squares.reshape(*scores.shape[:3], -1) + ridge[:, None]
     return np.eye(second.shape[-1], dtype=second.dtype) / np.sqrt(second)[..., None]
 

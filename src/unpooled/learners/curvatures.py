@@ -102,7 +102,9 @@ def column_sums(down: None, client: Client) -> ColumnSums:
 def curvature(down: Linear, client: Client, *, trainer: dict) -> Curvature:
     """Log-likelihood of a linear learner, its gradient and its second derivatives."""
     rows = rows_of(client, trainer)
-    return Curvature(*_of_each(lambda *own: sums_of(Rows(*own), down.theta[0], down.centre, logistic.second_free), *rows))
+    return Curvature(
+        *_of_each(lambda *own: sums_of(Rows(*own), down.theta[0], down.centre, logistic.second_free), *rows)
+    )
 
 
 @client("learners.slope", SUM, adds=True)
@@ -127,7 +129,10 @@ def part_curvature(down: Learners, client: Client, *, trainer: dict, weights: st
     share = shares_of(client.state, weights, ids, client.w.shape[:-1])  # (..., k)
 
     def of_one(x: np.ndarray, y: np.ndarray, w: np.ndarray, share: np.ndarray) -> list[np.ndarray]:
-        parts = [sums_of(Rows(x, y, w * own), theta, down.centre, logistic.second_free) for own, theta in zip(share, down.theta)]
+        parts = [
+            sums_of(Rows(x, y, w * own), theta, down.centre, logistic.second_free)
+            for own, theta in zip(share, down.theta)
+        ]
         return [np.stack(part) for part in zip(*parts)]
 
     return PartCurvature(*_of_each(of_one, *rows_of(client, trainer), share))

@@ -111,7 +111,9 @@ def begin(fed: Federation, trainer: dict, C: float | np.ndarray) -> Path:
     if not exact:
         scale, spread = _preconditioner(fed, centre, rows, penalty(classes, inputs, C))
     none = np.zeros((0, len(at)))
-    begun = Path(trainer, C, centre, at, at, np.inf, at, none, none, scale, 0, np.inf, False, 0, rows, NO_INVERSE, spread, 0)
+    begun = Path(
+        trainer, C, centre, at, at, np.inf, at, none, none, scale, 0, np.inf, False, 0, rows, NO_INVERSE, spread, 0
+    )
     return begun
 
 

@@ -78,7 +78,12 @@ def judge(seen: list[Evidence]) -> Judged:
     groups: list[list[int]] = []
     for i in sorted(axes, key=lambda i: (axes[i], len(seen[i].w))):
         cells = len(seen[i].w) * (axes[i] + first.offsets[:, 0].size)
-        few = seen[i].part == 1 and len(seen[i].w) < 2 * ENOUGH_ROWS and groups and (len(groups[-1]) + 1) * cells <= TOGETHER
+        few = (
+            seen[i].part == 1
+            and len(seen[i].w) < 2 * ENOUGH_ROWS
+            and groups
+            and (len(groups[-1]) + 1) * cells <= TOGETHER
+        )
         if few and axes[groups[-1][0]] == axes[i]:
             groups[-1].append(i)
         else:
@@ -127,8 +132,8 @@ def corrected(seen: Evidence, space: Axes) -> Fitted:
 def part_of(x: np.ndarray, y: np.ndarray, centre: np.ndarray, spread: np.ndarray, classes: int) -> int:
     """k where every k-th row (n, r) of a client, with codes y (n,), is enough to compare candidates by; 1 with few rows.
 
-    Rows of which nearly all have one label tell as little as few of them. Nor may there be a row so far out, in units of the deviations `spread` (r,) about a centre (r,), that it makes up much of the second
-    derivatives: a part may be without it.
+    Rows of which nearly all have one label tell as little as few of them. Nor may there be a row so far out, in units of the deviations
+    `spread` (r,) about a centre (r,), that it makes up much of the second derivatives: a part may be without it.
     """
     rows, enough = len(x), max(ENOUGH_ROWS, ROWS_PER_PARAMETER * (count_axes(*x.shape) + 1) * (classes - 1))
     if rows < 2 * enough:

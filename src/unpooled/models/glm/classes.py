@@ -113,7 +113,9 @@ def _sums(point: Point, x: np.ndarray, y: np.ndarray, w: np.ndarray, intercept: 
     n, loglik, score, *free = logistic.sums(x, y, w, coef, to_numpy(point.mean), what)
     place = np.arange(coef.size).reshape(coef.shape)
     place = np.roll(place, 1, 1) if intercept else place[:, :-1]  # the intercept first, or none
-    hessian = pack_triangle(_of_all_classes(free[0], len(coef))[np.ix_(place.ravel(), place.ravel())]) if second else NONE
+    hessian = (
+        pack_triangle(_of_all_classes(free[0], len(coef))[np.ix_(place.ravel(), place.ravel())]) if second else NONE
+    )
     return Curvature(n, -2 * loglik, score.ravel()[place], hessian)
 
 
