@@ -308,8 +308,11 @@ def softmax(scores: np.ndarray) -> np.ndarray:
 
 def label_losses(scores: np.ndarray, y: np.ndarray) -> np.ndarray:  # (..., n)
     """-log P(label) from scores (..., n, c) and codes (..., n)."""
-    behind = scores - np.take_along_axis(scores, np.broadcast_to(y, scores.shape[:-1])[..., None], -1)
-    return np.asarray(np.log(np.exp(np.minimum(behind, MOST_BEHIND)).sum(-1)))
+    label = np.take_along_axis(scores, np.broadcast_to(y, scores.shape[:-1])[..., None], -1)[..., 0]
+    total = np.zeros_like(label)
+    for a in range(scores.shape[-1]):  # a sum over a short last axis takes long
+        total += np.exp(np.minimum(scores[..., a] - label, MOST_BEHIND))
+    return np.asarray(np.log(total))
 
 
 def log_softmax(scores: np.ndarray) -> np.ndarray:

@@ -44,22 +44,32 @@ def without_each(
         found, some = log_p.copy(), slice(None, None, part)
         found[some] = without_each(x[some], y[some], w[some], log_p[some], inverse, centre)
         return found
+    if log_p.shape[1] == 2:
+        return _of_two_classes(x, y, w, log_p, inverse, centre)
     step = _step if len(inverse) == 1 else _step_by_class
     scores = np.empty_like(log_p)
     for place, z in logistic.blocks(x, centre):
         own = log_p[place]
         scores[place] = own - step(z, y[place], w[place], np.exp(own), inverse)
-    scores -= scores.max(1, keepdims=True) if scores.shape[1] > 2 else np.maximum(scores[:, :1], scores[:, 1:])
-    total = np.exp(scores)
-    return scores - np.log(total.sum(1, keepdims=True) if total.shape[1] > 2 else total[:, :1] + total[:, 1:])
+    scores -= scores.max(1, keepdims=True)
+    return scores - np.log(np.exp(scores).sum(1, keepdims=True))
+
+
+def _of_two_classes(
+    x: np.ndarray, y: np.ndarray, w: np.ndarray, log_p: np.ndarray, inverse: np.ndarray, centre: np.ndarray
+) -> np.ndarray:  # (n, 2)
+    """The same for two classes, of which only the difference of the scores matters."""
+    p, leverage = np.exp(log_p[:, 1]), np.empty(len(x))
+    for place, z in logistic.blocks(x, centre):
+        leverage[place] = _forms(z, inverse)[0]
+    leverage *= w
+    score = log_p[:, 1] - log_p[:, 0] - leverage * (y - p) / (1 + 1e-9 - p * (1 - p) * leverage)
+    first = -np.maximum(score, 0) - np.log1p(np.exp(-np.abs(score)))
+    return np.column_stack([first, first + score])
 
 
 def _step(z: np.ndarray, y: np.ndarray, w: np.ndarray, p: np.ndarray, inverse: np.ndarray) -> np.ndarray:  # (n, c)
     """What a row adds to its own scores; those of the first class are fixed."""
-    if p.shape[1] == 2:
-        leverage = _forms(z, inverse)[0] * w
-        change = leverage * (y - p[:, 1]) / (1 + 1e-9 - p[:, 0] * p[:, 1] * leverage)
-        return np.column_stack([np.zeros(len(z)), change])
     one, free = with_one(z), p.shape[1] - 1
     wide = one.shape[1]
     blocks = inverse[0].reshape(free, wide, free, wide).transpose(1, 0, 2, 3).reshape(wide, -1)

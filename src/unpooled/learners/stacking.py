@@ -114,12 +114,14 @@ def loss_of_average(prior: np.ndarray, likelihood: np.ndarray, w: np.ndarray, mi
     Each row has the weights that the others would have given: one Newton step.
     """
     average = of_average(mix, likelihood)
-    ratio = likelihood / average[..., None, :]  # (..., j, n)
+    weights = w.astype(np.float32)  # 32 bits are enough for what is a small part of the loss
+    ratio = likelihood.astype(np.float32) / average.astype(np.float32)[..., None, :]  # (..., j, n)
     held = PSEUDO_ROWS * prior / np.maximum(mix, 1e-9) ** 2
-    second = (ratio * w[..., None, :]) @ np.swapaxes(ratio, -1, -2) + held[..., None] * np.eye(prior.shape[-1])
-    solved = np.linalg.inv(second) @ ratio  # (..., j, n)
-    own = w * (ratio * solved).sum(-2)
-    change = (w * solved.sum(-2) - own) / (1 - np.minimum(own, MOST))
+    second = (ratio * weights[..., None, :]) @ np.swapaxes(ratio, -1, -2) + held[..., None] * np.eye(prior.shape[-1])
+    inverse = np.linalg.inv(second).astype(np.float32)
+    solved = inverse @ ratio  # (..., j, n)
+    own = weights * np.einsum("...jn,...jn->...n", ratio, solved)
+    change = (weights * of_average(inverse.sum(-2), ratio) - own) / (1 - np.minimum(own, MOST))
     without = np.log(average) + np.log(np.clip(1 + change, 1 - MOST, 1.0))
     return np.asarray(-(w * without).sum(-1))
 
