@@ -47,6 +47,9 @@ def merged_jobs(clients: Sequence[Client]) -> Iterator[Job]:
 def _slices(c: Client, rows: int) -> Iterator[Job]:
     """One client's rows in slices, for questions whose answers add over rows."""
     n = len(c.w)
+    if n <= rows:
+        yield Job([c], c)
+        return
     for start in range(0, n, rows):
         some = slice(start, start + rows)
         part = Client(c.name, c.x[some], None if c.y is None else c.y[some], c.w[some])

@@ -297,7 +297,7 @@ class _Asked(NamedTuple):
             return
         states = state if isinstance(state, list) else [tree.at(state, i) for i in range(len(clients))]
         if self.together:
-            tree.check(sent, self.ask.types[1], copy.deepcopy(self.bound), lead=1)
+            tree.check(sent, self.ask.types[1], tree.copied(self.bound), lead=1)
             yield Answer(clients, states, tree.at(sent, 0), tree.map(lambda a: a.sum(0), sent))
             return
         for i, c in enumerate(clients):
@@ -306,7 +306,7 @@ class _Asked(NamedTuple):
 
     def _received(self, sent: Tree, client: Client) -> Tree:
         """One client's answer as the server adds it."""
-        return self.ask.receive(sent, client.name, copy.deepcopy(self.bound))
+        return self.ask.receive(sent, client.name, tree.copied(self.bound))
 
 
 def _join(a: Any, b: Any) -> Any:

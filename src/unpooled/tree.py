@@ -11,7 +11,7 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
-from typing import Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
 
@@ -107,6 +107,11 @@ def dims(value: Tree, schema: Any) -> dict[str, Any]:
     return bound
 
 
+def copied(bound: dict[Any, Any]) -> dict[Any, Any]:
+    """A copy of the sizes of named axes, those of repeated parts included."""
+    return {name: copied(size) if isinstance(size, dict) else size for name, size in bound.items()}
+
+
 def check(value: Tree, schema: Any, bound: dict[str, Any] | None = None, *, finite: bool = True, lead: int = 0) -> None:
     """Raise SchemaError if shapes, dtypes or numbers of `value` do not fit `schema`; sizes of named axes go into
     `bound`.
@@ -125,15 +130,15 @@ class _Options(NamedTuple):
 
 def _check(value: Tree, schema: Any, bound: dict[str, Any], options: _Options, at: str) -> None:
     """Check one node against its part of the schema; `bound` holds the sizes of named axes seen so far."""
-    if hasattr(schema, "_fields"):
+    if isinstance(schema, type) and hasattr(schema, "_fields"):  # asking an annotation for its attributes takes long
         _check_fields(value, schema, bound, options, at)
+    elif get_origin(schema) is Annotated:
+        _check_array(value, schema.__metadata__[0], bound, options, at)
     elif get_origin(schema) is tuple:
         _check_tuple(value, get_args(schema), bound, options, at)
     elif get_origin(schema) is dict:
         for key in sorted(_expect(value, dict, at)):
             _check(value[key], get_args(schema)[1], dict(bound), options, f"{at}[{key!r}]")
-    elif hasattr(schema, "__metadata__"):
-        _check_array(value, schema.__metadata__[0], bound, options, at)
     elif schema is None or schema is type(None):
         if value is not None:
             raise SchemaError(f"{at or 'the answer'} should be None, got {type(value).__name__}")
@@ -208,9 +213,10 @@ def _check_shape(shape: tuple, names: tuple[str, ...], bound: dict, at: str) -> 
 
 def _check_finite(value: Any, at: str) -> None:
     """Refuse what is not a number, NaN and infinities."""
-    if kind(value) not in "fiub":
+    found = kind(value)
+    if found not in "fiub":
         raise SchemaError(f"{at or 'the answer'} holds {np.asarray(value).dtype} instead of numbers")
-    if kind(value) == "f" and not all_finite(value):
+    if found == "f" and not all_finite(value):
         what = "NaN" if np.isnan(to_numpy(value)).any() else "an infinite number"
         raise SchemaError(f"{at or 'the answer'} holds {what}")
 

@@ -48,6 +48,14 @@ def test_columns_far_from_the_origin_take_the_same_steps():
     assert near.n_iter_ == far.n_iter_
 
 
+@pytest.mark.parametrize("classes", [2, 3, 15])
+def test_deviations_of_the_columns_come_with_the_first_round(classes):
+    x, y = rows(n=600, classes=classes, shift=3.0)
+    assert exact.takes_newton_steps(5, classes) == (classes < 15)
+    model = FedAvg(random_state=0, personalize="none").fit(split(x, y))
+    np.testing.assert_allclose(model.spread_, x.std(0), rtol=1e-9)
+
+
 def test_l_bfgs_reaches_the_same_point(monkeypatch):
     x, y = rows()
     newton = FedAvg(random_state=0).fit(split(x, y))

@@ -65,7 +65,7 @@ def test_probabilities_are_probabilities(fitted):
     np.testing.assert_allclose(proba.sum(1), 1.0, atol=1e-12)
 
 
-def test_only_sums_of_squares_and_of_losses_leave_a_client():
+def test_only_sums_of_losses_leave_a_client():
     rng = np.random.default_rng(0)
     data = {f"c{i}": site(rng, 60) for i in range(3)}
     exchanges = []
@@ -76,14 +76,13 @@ def test_only_sums_of_squares_and_of_losses_leave_a_client():
     more = exchanges[1][len(exchanges[0]) :]
     assert exchanges[1][: len(exchanges[0])] == exchanges[0]
     assert [(question, kind) for question, kind, _ in more] == [
-        ("learners.second_moments", "sum"),
         ("learners.calibration_losses", "sum"),
         ("learners.judge_candidates", "sum"),
         ("learners.personalise", "tell"),
     ]
     grid = 1 + calibration.TEMPERATURES.size * calibration.FLOORS.size
     listed = len(candidates.candidates(1, 0, True).kind)
-    assert [sent for _, _, sent in more] == [3 * 8 * numbers for numbers in (5, grid, 1 + 2 * listed, 0)]
+    assert [sent for _, _, sent in more] == [3 * 8 * numbers for numbers in (grid, 1 + 2 * listed, 0)]
 
 
 def test_the_choice_is_off_when_it_is_not_wanted():
@@ -248,11 +247,36 @@ def test_with_many_rows_a_part_of_them_tells_how_much_losses_grow_without_a_row(
     columns, offsets = np.c_[x, np.ones(4000)], np.zeros((1, 4000, 2))
     whole, part = (fit_one(columns, y, offsets, ridge_of(5.0, 2.0), part) for part in (1, 4))
     np.testing.assert_allclose(part.maps, whole.maps, atol=2e-3)
+    np.testing.assert_allclose(part.losses[-1, 0], whole.losses[-1, 0, ::4], atol=5e-3)
     grown = [
-        found.losses[-1, 0].mean() - corrections.label_losses(columns @ found.maps[-1, 0], y).mean()
-        for found in (whole, part)
+        found.losses[-1, 0].mean() - corrections.label_losses(columns[::k] @ found.maps[-1, 0], y[::k]).mean()
+        for k, found in ((1, whole), (4, part))
     ]
     assert grown[1] == pytest.approx(grown[0], rel=0.25)
+
+
+def test_many_rows_are_compared_by_a_part_unless_labels_are_rare_or_a_row_is_far_out():
+    rng = np.random.default_rng(0)
+    x, y, unit = rng.normal(size=(6000, 3)), np.arange(6000) % 2, (np.zeros(3), np.ones(3))
+    assert judging.part_of(x, y, *unit, 2) == 6
+    assert judging.part_of(x[:1500], y[:1500], *unit, 2) == 1
+    assert judging.part_of(x, (np.arange(6000) % 50 == 0).astype(int), *unit, 2) == 1
+    assert judging.part_of(np.where(np.arange(6000)[:, None] == 7, 20.0, x), y, *unit, 2) == 1
+
+
+def test_what_clients_of_many_rows_keep_is_as_good_by_a_part_of_them(monkeypatch):
+    rng = np.random.default_rng(0)
+    data = {f"c{i}": site(rng, 5000, flip=i == 0) for i in range(3)}
+    by_part = FedAvg(random_state=0).fit(data)
+    monkeypatch.setattr(judging, "ENOUGH_ROWS", 10**6)
+    by_all = FedAvg(random_state=0).fit(data)
+    for name, flip in (("c0", True), ("c1", False)):
+        x, y = site(np.random.default_rng(9), 4000, flip=flip)
+        part, whole = (log_loss(y, model.predict_proba(x, client=name)) for model in (by_part, by_all))
+        assert part == pytest.approx(whole, rel=2e-3)
+        assert by_part.comparison_[name]["rows"] == 5000
+        assert by_part.comparison_[name]["kept"] != by_all.comparison_[name]["kept"]  # another estimate of the same
+        assert by_part.comparison_[name]["kept"] == pytest.approx(by_all.comparison_[name]["kept"], rel=0.1)
 
 
 def test_a_correction_under_a_strong_penalty_is_the_offset():
@@ -312,8 +336,12 @@ def test_networks_at_higher_temperatures_have_less_weight_at_first():
 def test_weights_settle_on_the_better_candidate_with_rows_and_stay_at_the_prior_without():
     prior = np.array([0.8, 0.2])
     losses = np.stack([np.full(200, 0.9), np.full(200, 0.5)])
-    assert stacking.averaged(prior, losses, np.ones(200))[1] > 0.95
-    np.testing.assert_allclose(stacking.averaged(prior, losses[:, :0], np.ones(0)), prior)
+    many, none = (
+        stacking.averaged(prior, stacking.likelihoods(own), own.sum(1), np.ones(own.shape[1]))
+        for own in (losses, losses[:, :0])
+    )
+    assert many[1] > 0.95
+    np.testing.assert_allclose(none, prior)
 
 
 def test_the_others_say_which_candidate_is_better_where_one_client_cannot():
@@ -335,11 +363,12 @@ def test_the_loss_of_the_average_is_that_of_weights_found_without_the_row(monkey
     monkeypatch.setattr(stacking, "STEPS", 400)
     rng = np.random.default_rng(0)
     losses, prior, w = rng.exponential(size=(3, 40)), np.full(3, 1 / 3), np.ones(40)
-    mix = stacking.stacked(prior, losses, w)
-    without = [stacking.stacked(prior, np.delete(losses, i, 1), w[1:]) for i in range(40)]
+    likelihood = stacking.likelihoods(losses)
+    mix = stacking.stacked(prior, likelihood, w)
+    without = [stacking.stacked(prior, np.delete(likelihood, i, 1), w[1:]) for i in range(40)]
     true = -np.mean([np.log(m @ np.exp(-losses[:, i])) for i, m in enumerate(without)])
     flattered = -np.log(mix @ np.exp(-losses)).mean()
-    found = stacking.loss_of_average(prior, losses, w, mix)
+    found = stacking.loss_of_average(prior, likelihood, w, mix) / 40 + losses.min(0).mean()
     assert found - flattered == pytest.approx(true - flattered, rel=0.1)
 
 

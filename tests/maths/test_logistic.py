@@ -12,37 +12,38 @@ def problem(n=60, d=3, scores=1, seed=0):
     return x, rng.integers(max(2, scores), size=n), rng.random(n) + 0.5, coef
 
 
-@pytest.mark.parametrize("ones", ["first", "last", "none"])
-def test_blocks_are_all_rows_about_the_centre(ones, monkeypatch):
+def test_blocks_are_all_rows_about_the_centre(monkeypatch):
     monkeypatch.setattr(logistic, "FEWEST", 16)
     monkeypatch.setattr(logistic, "CELLS", 1)
     x = problem()[0]
-    found = np.concatenate([z.copy() for _, z in logistic.blocks(x, x.mean(0), ones)])
-    one, centred = np.ones((60, 1)), x - x.mean(0)
-    wanted = {"first": [one, centred], "last": [centred, one], "none": [centred]}[ones]
-    np.testing.assert_array_equal(found, np.concatenate(wanted, 1))
+    found = np.concatenate([z.copy() for _, z in logistic.blocks(x, x.mean(0))])
+    np.testing.assert_array_equal(found, x - x.mean(0))
+    backwards = np.concatenate([z.copy() for _, z in logistic.blocks(np.asfortranarray(x), x.mean(0))])
+    np.testing.assert_array_equal(backwards, found)
 
 
 @pytest.mark.parametrize("scores", [1, 3])
-def test_gradient_and_second_derivatives_are_those_of_the_log_likelihood(scores):
+def test_gradient_and_second_derivatives_are_those_of_the_log_likelihood(scores, monkeypatch):
     x, y, w, coef = problem(scores=scores)
-    ((_, z),) = logistic.blocks(x, x.mean(0))
+    monkeypatch.setattr(logistic, "FEWEST", 16)
+    monkeypatch.setattr(logistic, "CELLS", 1)
 
-    def loglik(flat):
-        return w @ logistic.probabilities(z, y, flat.reshape(coef.shape))[1]
+    def sums(flat, second=None):
+        return logistic.sums(x, y, w, flat.reshape(coef.shape), x.mean(0), second)
 
-    def gradient(flat):
-        p = logistic.probabilities(z, y, flat.reshape(coef.shape))[0]
-        return logistic.gradient_of(y, w, p, z, first=int(scores == 1))
-
-    at, p = coef.ravel(), logistic.probabilities(z, y, coef)[0]
-    steps = 1e-5 * np.eye(at.size)
-    slopes = [(loglik(at + s) - loglik(at - s)) / 2e-5 for s in steps]
-    np.testing.assert_allclose(gradient(at), slopes, atol=1e-6)
-    bends = np.stack([(gradient(at - s) - gradient(at + s)) / 2e-5 for s in steps])
-    np.testing.assert_allclose(logistic.second_of(w, p, z), bends, atol=1e-6)
+    at, steps = coef.ravel(), 1e-5 * np.eye(coef.size)
+    slopes = [(sums(at + s)[1] - sums(at - s)[1]) / 2e-5 for s in steps]
+    np.testing.assert_allclose(sums(at)[2].ravel(), slopes, atol=1e-6)
+    bends = np.stack([(sums(at - s)[2] - sums(at + s)[2]).ravel() / 2e-5 for s in steps])
+    np.testing.assert_allclose(sums(at, logistic.second_of)[3], bends, atol=1e-6)
     within = bends.reshape(scores, 4, scores, 4)[np.arange(scores), :, np.arange(scores)]
-    np.testing.assert_allclose(logistic.second_within(w, p, z), within, atol=1e-4)
+    np.testing.assert_allclose(sums(at, logistic.second_within)[3], within, atol=1e-4)
+
+
+def test_a_label_far_behind_costs_what_it_is_behind():
+    found = logistic.evaluate(np.array([[1.0], [1.0]]), np.array([0, 1]), np.array([[5000.0, 0.0]]))
+    np.testing.assert_allclose(found.log_label, [-5000.0, 0.0])
+    np.testing.assert_allclose(found.error, [[-1.0, 0.0]])
 
 
 def test_a_step_that_repeats_half_of_the_last_one_is_twice_as_long():

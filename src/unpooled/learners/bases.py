@@ -35,14 +35,16 @@ class Shared(NamedTuple):
     said_rows: Float[Array, ""]  # rows of these clients, 0 if none was asked
 
 
-def base_log_proba(learner: Trainer, down: Shared, state: dict, rows: Rows, own: dict) -> np.ndarray:  # (b, n, c)
+def base_log_proba(
+    learner: Trainer, down: Shared, state: dict, rows: Rows, own: dict, part: int = 1
+) -> np.ndarray:  # (b, n, c)
     """Log-probabilities of the shared model and, if there are such, of the client's own version, of its group's network, and of one
     learner of all rows.
 
-    Linear learners at their optimum are taken as they were without each row.
+    Linear learners at their optimum are taken as they were without the row, for every `part`-th row.
     """
     if len(down.inverse):
-        return _without_each_row(learner, down, state, rows, own)
+        return _without_each_row(learner, down, state, rows, own, part)
     bases = [mixed(learner, learner.merge(down.theta, state.get("norm")), down.weights, rows.x)]
     if own.get("theta") in state or _has_weights(down, state, own):
         theta, weights = own_version(down, state, own)
@@ -52,8 +54,10 @@ def base_log_proba(learner: Trainer, down: Shared, state: dict, rows: Rows, own:
     return np.stack(bases)
 
 
-def _without_each_row(learner: Trainer, down: Shared, state: dict, rows: Rows, own: dict) -> np.ndarray:  # (b, n, c)
-    """Log probabilities of each row by learners fitted without it."""
+def _without_each_row(
+    learner: Trainer, down: Shared, state: dict, rows: Rows, own: dict, part: int
+) -> np.ndarray:  # (b, n, c)
+    """Log probabilities of every `part`-th row by learners fitted without it, of the others by learners fitted with it."""
     x, y, w = (to_numpy(a) for a in (rows.x, rows.y, rows.w))
     log_p = to_numpy(learner.log_proba(down.theta, rows.x)).astype(np.float64)  # (k, c, n)
     ids = own.get("ids") or list(range(len(log_p)))
@@ -61,7 +65,7 @@ def _without_each_row(learner: Trainer, down: Shared, state: dict, rows: Rows, o
     share = share if own.get("weights") in state else np.ones(len(log_p))
     centre = to_numpy(down.centre)
     without = [
-        left_out.without_each(x, y, w * s, one.T, i, centre).T
+        left_out.without_each(x, y, w * s, one.T, i, centre, part).T
         for s, one, i in zip(share, log_p, to_numpy(down.inverse))
     ]
     bases = [average_log_proba(np.stack(without), to_numpy(down.weights))]
@@ -71,7 +75,7 @@ def _without_each_row(learner: Trainer, down: Shared, state: dict, rows: Rows, o
         bases.append(average_log_proba(np.stack(without), share))
     for theta, inverse in zip(down.single, to_numpy(down.single_inverse)):
         log_single = mixed(learner, theta[None], np.ones(1), rows.x)
-        bases.append(left_out.without_each(x, y, w, log_single, inverse, centre))
+        bases.append(left_out.without_each(x, y, w, log_single, inverse, centre, part))
     return np.stack(bases)
 
 

@@ -67,9 +67,12 @@ def losses(log_bases: np.ndarray, y: np.ndarray, w: np.ndarray) -> CalibrationLo
 def _losses(log_p: np.ndarray, y: np.ndarray, w: np.ndarray) -> np.ndarray:  # (..., temperatures, floors)
     """The losses of one model."""
     classes = log_p.shape[-1]
-    others = y[..., None] != np.arange(classes)
-    behind = log_p - np.take_along_axis(log_p, y[..., None], -1)  # scores minus that of the label
-    behind = behind[others].astype(np.float32).reshape(*y.shape, classes - 1)
+    if classes == 2:
+        behind = ((log_p[..., 1] - log_p[..., 0]) * (1 - 2 * y))[..., None].astype(np.float32)
+    else:
+        others = y[..., None] != np.arange(classes)
+        behind = log_p - np.take_along_axis(log_p, y[..., None], -1)  # scores minus that of the label
+        behind = behind[others].astype(np.float32).reshape(*y.shape, classes - 1)
     weights = w.astype(np.float32)[..., None]
     return np.stack([_losses_at(behind / np.float32(one), weights, classes) for one in TEMPERATURES], -2)
 

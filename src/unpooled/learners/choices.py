@@ -1,8 +1,8 @@
 """What follows a run of learners: the fitted attributes, networks of groups, and what each client keeps.
 
-One SUM of second derivatives where linear learners took steps of SGD, for linear learners one of squares of the columns and one of how
-well candidates explain rows, one SUM of losses for the calibration, and a TELL for the clients' choices; for networks a TELL and a SUM
-of label counts more, and the SUMs of `input_groups` and `group_models`.
+One SUM of second derivatives where linear learners took steps of SGD, for linear learners one of squares of the columns, unless the fit
+has had them, and one of how well candidates explain rows, one SUM of losses for the calibration, and a TELL for the clients' choices; for
+networks a TELL and a SUM of label counts more, and the SUMs of `input_groups` and `group_models`.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ class LearnerChoices(Adapting):
     optimum_: tuple[np.ndarray, np.ndarray] | None = (
         None  # inverse second derivatives of linear learners, centre of the columns
     )
+    spread_: np.ndarray | None = None  # (d,) deviations of the columns over all clients, where the fit has found them
     equal_units_: bool = False  # whether the penalty of the learners does not depend on the units of the columns
     n_effective_: float  # parameters that the rows determine
     history_: list[dict]
@@ -55,6 +56,7 @@ class LearnerChoices(Adapting):
         personal = set(private) - {"norm"}  # if clients have state of their own, only those of this process are listed
         self.clients_ = {name: own for name, own in kept.items() if own or not personal}
         self.own_: dict[str, np.ndarray] = {}
+        self.spread_ = None
         self.calibration_, self.one_calibration_ = NONE, []
         self.one_theta_ = self.theta_[:0]
         self.n_effective_ = 0.5 * self.theta_.size * (1 - 1 / len(self.classes_))
@@ -116,34 +118,38 @@ class LearnerChoices(Adapting):
         its own, see `personal.own_version`.
         """
         if self.personalize == "auto":
-            k = len(self.theta_)
-            shares = np.full(k, 1 / k) if shared_weights is None else to_numpy(shared_weights)
-            if self.trainer_["hold_out"]:
-                ask = train_own.using(trainer=self.trainer_, own=own, epochs=self._epochs_alone)
-                fed.tell(ask, Version(self.theta_, shares, label_shares(fed, self.trainer_["labels"])))
-            if self._learned_by_steps:
-                ids = own.get("ids") or list(range(k))
-                found = polishing.second_derivatives(
-                    fed, self.theta_, self.trainer_, own.get("weights", ""), ids, float(self.C)
-                )
-                self.optimum_ = found
             options = {"trainer": self.trainer_, "own": own}
-            inverse, centre = self._second_derivatives()
-            spread = self._spread(fed, centre)
-            single, single_inverse = self._fit_single(fed, inverse, spread)
-            none = np.array([NONE] * (1 + len(single)))
-            optimism, unsaid = self._optimism(fed), personal.NOTHING_SAID
-            down = Shared(self.theta_, shares, optimism, inverse, centre, none, single, single_inverse, spread, *unsaid)
-            self.one_theta_ = single
+            down = self._shared(fed, shared_weights, own)
             if self.trainer_["hold_out"] or len(down.inverse):
-                calibrations = calibration.best(fed.sum(personal.calibration_losses.using(**options), down))
-                self.calibration_, *self.one_calibration_ = calibrations
-            down = down._replace(calibration=np.array(self._calibrations))
+                down = self._calibrate(fed, down, options)
             if len(down.inverse):
                 said = fed.sum(personal.judge_candidates.using(**options), down)
                 down = down._replace(said=np.stack([said.shares, said.losses]), said_rows=said.rows)
             fed.tell(personalise.using(**options), down)
         self._describe_choices(fed)
+
+    def _shared(self, fed: Federation, shared_weights: Array | None, own: dict[str, Any]) -> Shared:
+        """What clients choose by; before it networks are trained at the clients, and linear learners get their second derivatives."""
+        k = len(self.theta_)
+        shares = np.full(k, 1 / k) if shared_weights is None else to_numpy(shared_weights)
+        if self.trainer_["hold_out"]:
+            ask = train_own.using(trainer=self.trainer_, own=own, epochs=self._epochs_alone)
+            fed.tell(ask, Version(self.theta_, shares, label_shares(fed, self.trainer_["labels"])))
+        if self._learned_by_steps:
+            ids, weights = own.get("ids") or list(range(k)), own.get("weights", "")
+            self.optimum_ = polishing.second_derivatives(fed, self.theta_, self.trainer_, weights, ids, float(self.C))
+        inverse, centre = self._second_derivatives()
+        spread = self._spread(fed, centre)
+        self.one_theta_, single_inverse = self._fit_single(fed, inverse, spread)
+        none, optimism = np.array([NONE] * (1 + len(self.one_theta_))), self._optimism(fed)
+        single, unsaid = (self.one_theta_, single_inverse), personal.NOTHING_SAID
+        return Shared(self.theta_, shares, optimism, inverse, centre, none, *single, spread, *unsaid)
+
+    def _calibrate(self, fed: Federation, down: Shared, options: dict[str, Any]) -> Shared:
+        """Set the calibrations of the shared models; one SUM."""
+        found = calibration.best(fed.sum(personal.calibration_losses.using(**options), down))
+        self.calibration_, *self.one_calibration_ = found
+        return down._replace(calibration=np.array(self._calibrations))
 
     def _fit_single(
         self, fed: Federation, inverse: np.ndarray, spread: np.ndarray
@@ -162,9 +168,13 @@ class LearnerChoices(Adapting):
         return self.theta_[:0], np.zeros((0, 0, 0, 0))
 
     def _spread(self, fed: Federation, centre: np.ndarray) -> np.ndarray:  # (d,), or none
-        """Deviations of the columns over all clients about a centre, for linear learners: one SUM, or 1 where numbers are scaled."""
+        """Deviations of the columns over all clients about a centre, for linear learners, or 1 where numbers are scaled; one SUM unless the
+        fit has found them.
+        """
         if not len(centre) or find_layer(fed, "find_moments") is not None:
             return np.ones_like(centre)
+        if self.spread_ is not None:
+            return self.spread_
         about = curvatures.ColumnSums(np.zeros(()), centre)
         squares = to_numpy(fed.sum(curvatures.second_moments.using(whole=False), about).xx)
         return np.sqrt(squares[:-1] / squares[-1])

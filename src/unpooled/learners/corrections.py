@@ -33,14 +33,14 @@ class Paths(NamedTuple):
     w: np.ndarray  # (clients, n) row weights, 0 is padding
     offsets: np.ndarray  # (clients, paths, n, c)
     ridge: np.ndarray  # (stages, paths, r + 1) penalties in the order in which they are fitted
-    part: int = 1  # second derivatives are taken from every `part`-th row
+    part: int = 1  # second derivatives and losses are those of every `part`-th row
 
 
 class Fitted(NamedTuple):
     """The corrections of every stage of every path."""
 
     maps: np.ndarray  # (clients, stages, paths, r + 1, c)
-    losses: np.ndarray  # (clients, stages, paths, n) -log P(label) of each row, had it not been fitted
+    losses: np.ndarray  # (clients, stages, paths, m) -log P(label) of every `part`-th row, had it not been fitted
 
 
 class Rows(NamedTuple):
@@ -53,12 +53,9 @@ class Rows(NamedTuple):
     part: int
 
     def some(self) -> Rows:
-        """Every `part`-th row, weighted to count as much as all of them."""
-        if self.part == 1:
-            return self
-        w = self.w[:, :: self.part]
-        w = w * (self.w.sum(1, keepdims=True) / w.sum(1, keepdims=True))
-        return Rows(self.columns[:, :: self.part], w, self.hit[..., :: self.part], self.two, 1)
+        """Every `part`-th row."""
+        k = self.part
+        return self if k == 1 else Rows(self.columns[:, ::k], self.w[:, ::k], self.hit[..., ::k], self.two, 1)
 
     def proba(self, scores: np.ndarray) -> np.ndarray:
         """Probabilities (clients, paths, c, n) of scores."""
@@ -182,16 +179,24 @@ def _total(a: np.ndarray) -> np.ndarray:  # (clients, paths, 1, 1)
 
 def _root(rows: Rows, scores: np.ndarray, ridge: np.ndarray) -> np.ndarray:  # (clients, paths, c, r, r)
     """The inverse of the Cholesky factor of the penalised second derivatives within each class."""
-    rows, scores = rows.some(), scores[..., :: rows.part]
-    wide = rows.columns.shape[-1]
-    weights = np.sqrt(curvature(rows.proba(scores), rows.two) * rows.w[:, None, None])
+    some, weights = _curved(rows, scores)
+    wide, weights = rows.columns.shape[-1], np.sqrt(weights)
     second = np.empty((*scores.shape[:3], wide, wide), scores.dtype)
     for path, c in np.ndindex(scores.shape[1:3]):
-        scaled = rows.columns * weights[:, path, c, :, None]
+        scaled = some.columns * weights[:, path, c, :, None]
         second[:, path, c] = np.swapaxes(scaled, 1, 2) @ scaled
     diagonal = np.arange(wide)
     second[..., diagonal, diagonal] += ridge[:, None] + LITTLE * second[..., diagonal, diagonal].mean(-1, keepdims=True)
     return inverse_roots(second)
+
+
+def _curved(rows: Rows, scores: np.ndarray) -> tuple[Rows, np.ndarray]:  # (clients, paths, c, m)
+    """(every `part`-th row, its weight times the curvature of its loss in each score), made to count as much as all rows."""
+    some = rows.some()
+    weights = curvature(rows.proba(scores[..., :: rows.part]), rows.two) * some.w[:, None, None]
+    if rows.part > 1:
+        weights *= (rows.w.sum(1) / some.w.sum(1))[:, None, None, None]
+    return some, weights
 
 
 def inverse_roots(matrices: np.ndarray) -> np.ndarray:
@@ -216,25 +221,17 @@ def _eigen_root(matrix: np.ndarray) -> np.ndarray:
 
 def _rough_root(rows: Rows, scores: np.ndarray, ridge: np.ndarray) -> np.ndarray:  # (clients, paths, c, r, r)
     """The same of the diagonal of the penalised second derivatives."""
-    weights = curvature(rows.proba(scores), rows.two) * rows.w[:, None, None]
-    squares = weights.reshape(len(scores), -1, weights.shape[-1]) @ rows.columns**2
+    some, weights = _curved(rows, scores)
+    squares = weights.reshape(len(scores), -1, weights.shape[-1]) @ some.columns**2
     second = squares.reshape(*scores.shape[:3], -1) + ridge[:, None]
     return np.eye(second.shape[-1], dtype=second.dtype) / np.sqrt(second)[..., None]
 
 
-def _left_out(rows: Rows, stage: Stage, offsets: np.ndarray, single: np.ndarray) -> np.ndarray:  # (clients, paths, n)
-    """-log P(label) of each row under the corrections of all other rows.
-
-    If second derivatives are those of a part of the rows, all losses are raised by as much as those of this part in the mean.
-    """
-    if rows.part == 1:
-        return rows.losses(_without_each(rows, stage, offsets, single))
-    some = rows.some()
-    own, fitted = rows.w[:, None, :: rows.part], rows.losses(stage.scores)
-    few = stage._replace(scores=stage.scores[..., :: rows.part])
-    without = some._replace(w=rows.w[:, :: rows.part])
-    more = some.losses(_without_each(without, few, offsets, single[:0])) - fitted[..., :: rows.part]
-    return fitted + (own * more).sum(-1, keepdims=True) / own.sum(-1, keepdims=True)
+def _left_out(rows: Rows, stage: Stage, offsets: np.ndarray, single: np.ndarray) -> np.ndarray:  # (clients, paths, m)
+    """-log P(label) of every `part`-th row under the corrections of all other rows."""
+    k, some = rows.part, rows.some()
+    here = stage._replace(scores=stage.scores[..., ::k])
+    return some.losses(_without_each(some, here, offsets[..., ::k], single if k == 1 else single[:0]))
 
 
 def _without_each(rows: Rows, stage: Stage, offsets: np.ndarray, single: np.ndarray) -> np.ndarray:
@@ -311,8 +308,11 @@ def softmax(scores: np.ndarray) -> np.ndarray:
 
 def label_losses(scores: np.ndarray, y: np.ndarray) -> np.ndarray:  # (..., n)
     """-log P(label) from scores (..., n, c) and codes (..., n)."""
-    behind = scores - np.take_along_axis(scores, np.broadcast_to(y, scores.shape[:-1])[..., None], -1)
-    return np.asarray(np.log(np.exp(np.minimum(behind, MOST_BEHIND)).sum(-1)))
+    label = np.take_along_axis(scores, np.broadcast_to(y, scores.shape[:-1])[..., None], -1)[..., 0]
+    total = np.zeros_like(label)
+    for a in range(scores.shape[-1]):  # a sum over a short last axis takes long
+        total += np.exp(np.minimum(scores[..., a] - label, MOST_BEHIND))
+    return np.asarray(np.log(total))
 
 
 def log_softmax(scores: np.ndarray) -> np.ndarray:

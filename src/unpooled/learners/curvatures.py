@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -102,7 +102,9 @@ def column_sums(down: None, client: Client) -> ColumnSums:
 def curvature(down: Linear, client: Client, *, trainer: dict) -> Curvature:
     """Log-likelihood of a linear learner, its gradient and its second derivatives."""
     rows = rows_of(client, trainer)
-    return Curvature(*_of_each(lambda *own: sums_of(Rows(*own), down.theta[0], down.centre, _second), *rows))
+    return Curvature(
+        *_of_each(lambda *own: sums_of(Rows(*own), down.theta[0], down.centre, logistic.second_free), *rows)
+    )
 
 
 @client("learners.slope", SUM, adds=True)
@@ -127,7 +129,10 @@ def part_curvature(down: Learners, client: Client, *, trainer: dict, weights: st
     share = shares_of(client.state, weights, ids, client.w.shape[:-1])  # (..., k)
 
     def of_one(x: np.ndarray, y: np.ndarray, w: np.ndarray, share: np.ndarray) -> list[np.ndarray]:
-        parts = [sums_of(Rows(x, y, w * own), theta, down.centre, _second) for own, theta in zip(share, down.theta)]
+        parts = [
+            sums_of(Rows(x, y, w * own), theta, down.centre, logistic.second_free)
+            for own, theta in zip(share, down.theta)
+        ]
         return [np.stack(part) for part in zip(*parts)]
 
     return PartCurvature(*_of_each(of_one, *rows_of(client, trainer), share))
@@ -145,8 +150,9 @@ def second_moments(centre: ColumnSums, client: Client, *, whole: bool) -> Second
 
     def of_one(x: np.ndarray, w: np.ndarray) -> list[np.ndarray]:
         blocks = logistic.blocks(x, centre.x)
-        total: Any = sum(logistic.gram(w[place], z) if whole else w[place] @ z**2 for place, z in blocks)
-        return [pack_triangle(total) if whole else total]
+        if whole:
+            return [pack_triangle(sum(logistic.gram(w[place], z) for place, z in blocks))]
+        return [np.append(sum(w[place] @ z**2 for place, z in blocks), w.sum())]
 
     return SecondMoments(*_of_each(of_one, to_numpy(client.x), to_numpy(client.w).astype(np.float64, copy=False)))
 
@@ -161,7 +167,7 @@ def rows_of(client: Client, trainer: dict) -> Rows:
 
 
 def sums_of(
-    rows: Rows, theta: np.ndarray, centre: np.ndarray, second: Callable[..., np.ndarray] | None = None
+    rows: Rows, theta: np.ndarray, centre: np.ndarray, second: logistic.Second | None = None
 ) -> list[np.ndarray]:
     """[rows, log-likelihood, gradient (q,)] of a linear learner (p,) over the rows of one client.
 
@@ -170,24 +176,8 @@ def sums_of(
     coef = theta.reshape(-1, len(centre) + 1) + 0.0
     coef[:, -1] += coef[:, :-1] @ centre
     coef = coef[1:] - coef[:1] if len(coef) == 2 else coef
-    parts = []
-    for place, z in logistic.blocks(rows.x, centre):
-        y, w = rows.y[place], rows.w[place]
-        p, log_label = logistic.probabilities(z, y, coef)
-        found = [w.sum(), w @ log_label, logistic.gradient_of(y, w, _free(p), z)]
-        parts.append(found if second is None else [*found, second(w, p, z)])
-    total = [np.asarray(sum(part[1:], start=part[0])) for part in zip(*parts)]
-    return total if second is None else [*total[:-1], pack_triangle(total[-1])]
-
-
-def _second(w: np.ndarray, p: np.ndarray, z: np.ndarray) -> np.ndarray:
-    """Second derivatives in the free parameters."""
-    return logistic.second_of(w, _free(p), z)
-
-
-def _free(p: np.ndarray) -> np.ndarray:
-    """Probabilities of the classes with free parameters: of two classes there is but one, of more all but the first."""
-    return p if len(p) == 1 else p[1:]
+    n, loglik, gradient, *more = logistic.sums(*rows, coef, centre, second)
+    return [n, loglik, logistic.free(gradient).ravel(), *map(pack_triangle, more)]
 
 
 def _of_each(of_one: Callable[..., list[np.ndarray]], *arrays: np.ndarray) -> list[np.ndarray]:

@@ -67,6 +67,7 @@ class Path(NamedTuple):
     halvings: int
     rows: float
     inverse: Array  # (1, 1, q, q) of the second derivatives near the optimum; (0, 0, 0, 0) before, and with L-BFGS
+    spread: Array  # (d,) deviations of the columns; (0,) before the first round
     round: int
 
     @property
@@ -106,9 +107,14 @@ def begin(fed: Federation, trainer: dict, C: float | np.ndarray) -> Path:
     inputs, classes = trainer["inputs"], len(trainer["labels"])
     at = np.zeros((classes - 1) * (inputs + 1))
     exact = takes_newton_steps(inputs, classes)
-    scale = np.zeros(0) if exact else _preconditioner(fed, centre, rows, penalty(classes, inputs, C))
+    scale = spread = np.zeros(0)
+    if not exact:
+        scale, spread = _preconditioner(fed, centre, rows, penalty(classes, inputs, C))
     none = np.zeros((0, len(at)))
-    return Path(trainer, C, centre, at, at, np.inf, at, none, none, scale, 0, np.inf, False, 0, rows, NO_INVERSE, 0)
+    begun = Path(
+        trainer, C, centre, at, at, np.inf, at, none, none, scale, 0, np.inf, False, 0, rows, NO_INVERSE, spread, 0
+    )
+    return begun
 
 
 def advance(fed: Federation, path: Path) -> tuple[Path, Info]:
@@ -174,7 +180,10 @@ def _newton(path: Path, gradient: np.ndarray, total: Any, pen: Penalty) -> tuple
 
     Far from the optimum the step is longer than Newton's; near it the inverse of the second derivatives is kept.
     """
-    second = unpack_triangle(to_numpy(total.curvature)) + pen.matrix
+    second = unpack_triangle(to_numpy(total.curvature))
+    if not path.spread.size:  # all probabilities are equal in the first round
+        path = path._replace(spread=_deviations(np.diag(second)[: len(pen.columns)]))
+    second += pen.matrix
     step = solve(second, gradient)
     moved = _size(step, gradient, path.rows)
     if moved < NEAR:
@@ -219,18 +228,26 @@ def _l_bfgs(path: Path, gradient: np.ndarray, total: Any, pen: Penalty) -> tuple
     return path, step, _size(step, gradient, path.rows)
 
 
-def _preconditioner(fed: Federation, centre: np.ndarray, rows: float, pen: Penalty) -> np.ndarray:
-    """The inverse (1, d + 1, d + 1) of a bound of the second derivatives of a class, or its diagonal (d + 1,); one SUM.
+def _preconditioner(
+    fed: Federation, centre: np.ndarray, rows: float, pen: Penalty
+) -> tuple[np.ndarray, np.ndarray]:  # and (d,)
+    """(inverse (1, d + 1, d + 1) of a bound of the second derivatives of a class, or its diagonal (d + 1,), deviations of the columns);
+    one SUM.
 
     The bound is half the second moments of the columns (Boehning, 1992).
     """
     whole = len(centre) <= MAX_COLUMNS
     total = to_numpy(fed.sum(second_moments.using(whole=whole), ColumnSums(np.asarray(rows), centre)).xx)
     if not whole:
-        return 1 / (0.5 * total + pen.columns + 1e-8 * total.mean())
+        return 1 / (0.5 * total + pen.columns + 1e-8 * total.mean()), _deviations(total)
     second = unpack_triangle(total)
     little = 1e-8 * np.diag(second).mean()
-    return np.linalg.inv(0.5 * second + np.diag(pen.columns + little))[None]
+    return np.linalg.inv(0.5 * second + np.diag(pen.columns + little))[None], _deviations(np.diag(second))
+
+
+def _deviations(squares: np.ndarray) -> np.ndarray:  # (d,)
+    """Deviations of columns from their sums of squares about the mean, the last one being that of a column of ones."""
+    return np.sqrt(squares[:-1] / squares[-1])
 
 
 def _inverse_blocks(total: Blocks, pen: Penalty) -> np.ndarray:  # (classes, d + 1, d + 1)

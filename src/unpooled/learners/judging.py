@@ -13,11 +13,13 @@ from unpooled.arrays import to_numpy
 from unpooled.learners import corrections, stacking
 from unpooled.learners.candidates import Axes, Candidates, axes_of, candidates, count_axes, penalties
 from unpooled.learners.corrections import Fitted, Paths, label_losses
+from unpooled.maths import logistic
 
 MIN_ROWS = 10  # with fewer the client keeps the shared model
 TOGETHER = 200_000  # numbers in the rows of clients whose candidates are fitted at once
-ENOUGH_ROWS, ROWS_PER_PARAMETER = 1000, 25  # beyond both, second derivatives are taken from a part of the rows
+ENOUGH_ROWS, ROWS_PER_PARAMETER = 1000, 25  # beyond both, a part of the rows tells second derivatives and losses
 FAR_OUT = 0.1  # squared length of a row, relative to the rows of this part, from which on all rows are taken
+TINY = 1e-300  # likelihood of a row, relative to its best candidate, at least
 NEGLIGIBLE = 0.01  # weight of a candidate, relative to the best one, below which it is dropped
 
 
@@ -34,6 +36,12 @@ class Evidence(NamedTuple):
     bases: int
     alone: bool  # whether logistic regressions of the client alone are candidates
     spread: np.ndarray | float = 0.0  # (r,) deviations of the columns over all clients
+    part: int = 1  # candidates are fitted to all rows, and compared by every `part`-th one
+
+    def compared(self) -> Evidence:
+        """The rows, on a leading axis of clients, that candidates are compared by."""
+        k = self.part
+        return self._replace(raw=self.raw[:, ::k], y=self.y[:, ::k], w=self.w[:, ::k], offsets=self.offsets[:, :, ::k])
 
 
 BY_CLIENT = ("raw", "y", "w", "offsets", "optimism")  # the fields that have an axis of clients
@@ -42,10 +50,12 @@ BY_CLIENT = ("raw", "y", "w", "offsets", "optimism")  # the fields that have an 
 class Group(NamedTuple):
     """The candidates of several clients, and how well they explain their rows."""
 
-    seen: Evidence  # on a leading axis
+    seen: Evidence  # the rows of the comparison, on a leading axis
+    rows: np.ndarray  # (clients, 1) all rows
     space: Axes
     fitted: Fitted
     losses: np.ndarray  # (clients, j, n)
+    likely: np.ndarray  # (clients, j, n) likelihoods relative to the largest one of each row
     shares: np.ndarray  # (clients, j) of the rows that they explain
     total: np.ndarray  # (clients, j) sums of their losses
 
@@ -68,7 +78,12 @@ def judge(seen: list[Evidence]) -> Judged:
     groups: list[list[int]] = []
     for i in sorted(axes, key=lambda i: (axes[i], len(seen[i].w))):
         cells = len(seen[i].w) * (axes[i] + first.offsets[:, 0].size)
-        few = len(seen[i].w) < 2 * ENOUGH_ROWS and groups and (len(groups[-1]) + 1) * cells <= TOGETHER
+        few = (
+            seen[i].part == 1
+            and len(seen[i].w) < 2 * ENOUGH_ROWS
+            and groups
+            and (len(groups[-1]) + 1) * cells <= TOGETHER
+        )
         if few and axes[groups[-1][0]] == axes[i]:
             groups[-1].append(i)
         else:
@@ -95,11 +110,13 @@ def padded(a: np.ndarray, axis: int, n: int) -> np.ndarray:
 
 def _judged(plan: Candidates, seen: Evidence, axes: int) -> Group:
     """The candidates of several clients and their losses."""
-    space = axes_of(seen.raw, seen.w, seen.spread, axes)
+    some = seen.compared()
+    space = axes_of(some.raw, some.w, seen.spread, axes)
     fitted = corrected(seen, space)
-    losses = losses_of(plan, seen, fitted)
-    total = stacking.over_rows(losses, seen.w)
-    return Group(seen, space, fitted, losses, stacking.shares(plan.prior, losses, seen.w), total)
+    losses = losses_of(plan, some, fitted)
+    likely, total = stacking.likelihoods(losses), stacking.over_rows(losses, some.w)
+    shares = stacking.shares(plan.prior, likely, some.w)
+    return Group(some, seen.w.sum(-1, keepdims=True), space, fitted, losses, likely, shares, total)
 
 
 def corrected(seen: Evidence, space: Axes) -> Fitted:
@@ -109,20 +126,24 @@ def corrected(seen: Evidence, space: Axes) -> Fitted:
     columns = space.columns(seen.raw, np.float32)
     if not seen.w.all():
         columns *= (seen.w > 0)[..., None]
-    part = part_of(columns, seen.offsets.shape[-1])
-    return corrections.fit(Paths(columns, seen.y, seen.w, seen.offsets[:, starts], ridge, part))
+    return corrections.fit(Paths(columns, seen.y, seen.w, seen.offsets[:, starts], ridge, seen.part))
 
 
-def part_of(columns: np.ndarray, classes: int) -> int:
-    """k where every k-th row of a client tells the second derivatives, from its columns (1, n, r); 1 of several clients or few rows.
+def part_of(x: np.ndarray, y: np.ndarray, centre: np.ndarray, spread: np.ndarray, classes: int) -> int:
+    """k where every k-th row (n, r) of a client, with codes y (n,), is enough to compare candidates by; 1 with few rows.
 
-    Nor may there be a row so far out that it makes up much of them: a part may be without it.
+    Rows of which nearly all have one label tell as little as few of them. Nor may there be a row so far out, in units of the deviations
+    `spread` (r,) about a centre (r,), that it makes up much of the second derivatives: a part may be without it.
     """
-    clients, rows, wide = columns.shape
-    part = rows // max(ENOUGH_ROWS, ROWS_PER_PARAMETER * wide * (classes - 1))
-    if clients > 1 or part < 2:
+    rows, enough = len(x), max(ENOUGH_ROWS, ROWS_PER_PARAMETER * (count_axes(*x.shape) + 1) * (classes - 1))
+    if rows < 2 * enough:
         return 1
-    farthest = float(np.einsum("bnr,bnr->bn", columns, columns).max())
+    varied = 1 - ((np.bincount(y) / rows) ** 2).sum()  # 0.5 where two labels are equally many
+    part = int(min(1.0, 2 * varied) * rows / enough)
+    if part < 2:
+        return 1
+    unit = np.where(spread > 0, spread, 1.0) ** -2.0
+    farthest = max(float((np.square(z, out=z) @ unit).max()) for _, z in logistic.blocks(x, centre))
     return part if farthest < FAR_OUT * rows / part else 1
 
 
@@ -144,25 +165,25 @@ def losses_of(plan: Candidates, seen: Evidence, fitted: Fitted) -> np.ndarray:  
 
 def chosen(plan: Candidates, found: Group, down: Any) -> list[dict[str, np.ndarray]]:
     """What each client keeps: weights of the candidates, their corrections, and losses for the report."""
-    w, losses, space = found.seen.w, found.losses, found.space
+    w, space = found.seen.w, found.space
     prior = plan.prior if down is None or not len(down.said) else prior_of(plan, found, down)
-    mix = stacking.averaged(prior, losses, w)
+    mix = stacking.averaged(prior, found.likely, found.total, w)
     constant = plan.kind == "constant"
     hedged = stacking.hedged(mix, constant, w)
-    reported = reported_losses(plan, losses, w, prior, mix)
+    reported = reported_losses(plan, found, prior, mix)
     large = (hedged > NEGLIGIBLE * hedged.max(-1, keepdims=True)) | constant
     return [
         _kept(plan, np.flatnonzero(large[i]), hedged[i], found.fitted.maps[i])
-        | {"losses": reported[i], "centre": space.centre[i], "axes": space.axes[i], "rows": w[i].sum()}
+        | {"losses": reported[i], "centre": space.centre[i], "axes": space.axes[i], "rows": found.rows[i, 0]}
         for i in range(len(w))
     ]
 
 
 def prior_of(plan: Candidates, found: Group, down: Any) -> np.ndarray:  # (clients, j)
     """The prior of the candidates by what the other clients say: what all say without the client's own."""
-    (shares, losses), rows = to_numpy(down.said), found.seen.w.sum(-1, keepdims=True)
-    said = np.maximum(shares - found.shares, 0.0), losses - found.total, float(down.said_rows) - rows
-    return stacking.prior_of_others(plan.prior, plan.path >= 0, stacking.Said(*said), rows)
+    shares, losses = to_numpy(down.said)
+    said = np.maximum(shares - found.shares, 0.0), losses - found.total, float(down.said_rows) - found.rows
+    return stacking.prior_of_others(plan.prior, plan.path >= 0, stacking.Said(*said), found.rows)
 
 
 def _kept(plan: Candidates, kept: np.ndarray, mix: np.ndarray, maps: np.ndarray) -> dict[str, np.ndarray]:
@@ -171,18 +192,17 @@ def _kept(plan: Candidates, kept: np.ndarray, mix: np.ndarray, maps: np.ndarray)
     return {"mix": mix[kept] / mix[kept].sum(), "which": plan.offset[kept], "maps": own.astype(np.float64)}
 
 
-def reported_losses(
-    plan: Candidates, losses: np.ndarray, w: np.ndarray, prior: np.ndarray, mix: np.ndarray
-) -> np.ndarray:
+def reported_losses(plan: Candidates, found: Group, prior: np.ndarray, mix: np.ndarray) -> np.ndarray:
     """Mean losses (clients, 3): alone, shared and kept, the last by weights that the other rows give."""
     alone, shared = plan.kind == "alone", (plan.kind == "plain") & (plan.offset == 0)
-    rows, found = w.sum(-1), np.full((len(w), 3), np.nan)
+    w, rows = found.seen.w, found.seen.w.sum(-1)
+    least = (w * found.losses.min(-2)).sum(-1)  # by the best candidate of each row
+    reported = np.full((len(w), 3), np.nan)
     if alone.any():
-        own = losses[:, alone]
-        likelihood, low = stacking.likelihoods(own)
-        average = stacking.of_average(stacking.likely(plan.prior[alone], own, w), likelihood)
-        found[:, 0] = (w * (low[:, 0] - np.log(average))).sum(-1) / rows
+        weights = stacking.likely(plan.prior[alone], found.total[:, alone], w)
+        average = stacking.of_average(weights, found.likely[:, alone])
+        reported[:, 0] = (least - (w * np.log(np.maximum(average, TINY))).sum(-1)) / rows
     if shared.any():
-        found[:, 1] = (w * losses[:, shared][:, 0]).sum(-1) / rows
-    found[:, 2] = stacking.loss_of_average(prior, losses, w, mix)
-    return found
+        reported[:, 1] = found.total[:, shared][:, 0] / rows
+    reported[:, 2] = (least + stacking.loss_of_average(prior, found.likely, w, mix)) / rows
+    return reported

@@ -80,12 +80,14 @@ def distinct(y: np.ndarray) -> np.ndarray:
 
 
 def _incomplete(client: Client) -> np.ndarray:
-    """How many rows have missing values, (...)."""
-    x, w = to_numpy(client.x), to_numpy(client.w)
-    with np.errstate(all="ignore"):
-        if not np.isnan(x.sum()):
-            return np.zeros(w.shape[:-1])
-    return np.asarray((np.isnan(x).any(-1) & (w > 0)).sum(-1), dtype=np.float64)
+    """How many rows have missing values, (...); found once."""
+    if "incomplete" not in client.memo:
+        x, w = to_numpy(client.x), to_numpy(client.w)
+        with np.errstate(all="ignore"):
+            whole = not np.isnan(x.sum())
+        rows = np.zeros(w.shape, bool) if whole else np.isnan(x).any(-1) & (w > 0)
+        client.memo["incomplete"] = np.asarray(rows.sum(-1), dtype=np.float64)
+    return client.memo["incomplete"]
 
 
 # ---- at the server ----

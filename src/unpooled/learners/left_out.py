@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from unpooled.learners.penalties import with_one
 from unpooled.maths import logistic
 
 MAX_EXACT = 64  # free parameters up to which the inverse is that of all second derivatives
@@ -26,29 +27,51 @@ def inverses_of(second: np.ndarray, classes: int) -> np.ndarray:  # (k, blocks, 
 
 
 def without_each(
-    x: np.ndarray, y: np.ndarray, w: np.ndarray, log_p: np.ndarray, inverse: np.ndarray, centre: np.ndarray
+    x: np.ndarray,
+    y: np.ndarray,
+    w: np.ndarray,
+    log_p: np.ndarray,
+    inverse: np.ndarray,
+    centre: np.ndarray,
+    part: int = 1,
 ) -> np.ndarray:  # (n, c)
-    """Log-probabilities of each row under the optimum of all other rows: one Newton step from that of all.
+    """Log-probabilities of every `part`-th row under the optimum of all other rows: one Newton step from that of all. Those of the other
+    rows stay as they are.
 
     x (n, d), y codes (n,), w (n,), log_p (n, c) at the optimum, inverse (blocks, r, r) as in `inverses_of`.
     """
+    if part > 1:
+        found, some = log_p.copy(), slice(None, None, part)
+        found[some] = without_each(x[some], y[some], w[some], log_p[some], inverse, centre)
+        return found
+    if log_p.shape[1] == 2:
+        return _of_two_classes(x, y, w, log_p, inverse, centre)
     step = _step if len(inverse) == 1 else _step_by_class
     scores = np.empty_like(log_p)
-    for place, one in logistic.blocks(x, centre):
+    for place, z in logistic.blocks(x, centre):
         own = log_p[place]
-        scores[place] = own - step(one, y[place], w[place], np.exp(own), inverse)
-    scores -= scores.max(1, keepdims=True) if scores.shape[1] > 2 else np.maximum(scores[:, :1], scores[:, 1:])
-    total = np.exp(scores)
-    return scores - np.log(total.sum(1, keepdims=True) if total.shape[1] > 2 else total[:, :1] + total[:, 1:])
+        scores[place] = own - step(z, y[place], w[place], np.exp(own), inverse)
+    scores -= scores.max(1, keepdims=True)
+    return scores - np.log(np.exp(scores).sum(1, keepdims=True))
 
 
-def _step(one: np.ndarray, y: np.ndarray, w: np.ndarray, p: np.ndarray, inverse: np.ndarray) -> np.ndarray:  # (n, c)
+def _of_two_classes(
+    x: np.ndarray, y: np.ndarray, w: np.ndarray, log_p: np.ndarray, inverse: np.ndarray, centre: np.ndarray
+) -> np.ndarray:  # (n, 2)
+    """The same for two classes, of which only the difference of the scores matters."""
+    p, leverage = np.exp(log_p[:, 1]), np.empty(len(x))
+    for place, z in logistic.blocks(x, centre):
+        leverage[place] = _forms(z, inverse)[0]
+    leverage *= w
+    score = log_p[:, 1] - log_p[:, 0] - leverage * (y - p) / (1 + 1e-9 - p * (1 - p) * leverage)
+    first = -np.maximum(score, 0) - np.log1p(np.exp(-np.abs(score)))
+    return np.column_stack([first, first + score])
+
+
+def _step(z: np.ndarray, y: np.ndarray, w: np.ndarray, p: np.ndarray, inverse: np.ndarray) -> np.ndarray:  # (n, c)
     """What a row adds to its own scores; those of the first class are fixed."""
-    wide, free = one.shape[1], p.shape[1] - 1
-    if free == 1:
-        leverage = np.einsum("nr,nr->n", one @ inverse[0], one) * w
-        change = leverage * (y - p[:, 1]) / (1 + 1e-9 - p[:, 0] * p[:, 1] * leverage)
-        return np.column_stack([np.zeros(len(one)), change])
+    one, free = with_one(z), p.shape[1] - 1
+    wide = one.shape[1]
     blocks = inverse[0].reshape(free, wide, free, wide).transpose(1, 0, 2, 3).reshape(wide, -1)
     half = (one @ blocks).reshape(len(one), free * free, wide)
     leverage = (half @ one[..., None]).reshape(len(one), free, free) * w[:, None, None]
@@ -60,10 +83,18 @@ def _step(one: np.ndarray, y: np.ndarray, w: np.ndarray, p: np.ndarray, inverse:
 
 
 def _step_by_class(
-    one: np.ndarray, y: np.ndarray, w: np.ndarray, p: np.ndarray, inverse: np.ndarray
+    z: np.ndarray, y: np.ndarray, w: np.ndarray, p: np.ndarray, inverse: np.ndarray
 ) -> np.ndarray:  # (n, c)
     """The same as if classes did not depend on each other: (c - 1) / c makes up for the scores' common part."""
     classes = p.shape[1]
-    leverage = np.stack([((one @ own) * one).sum(1) for own in inverse], 1) * w[:, None] * (1 - 1 / classes)
+    leverage = _forms(z, inverse).T * w[:, None] * (1 - 1 / classes)
     error = (y[:, None] == np.arange(classes)) - p
     return leverage * error / (1 - np.minimum(p * (1 - p) * leverage, MOST))
+
+
+def _forms(z: np.ndarray, matrices: np.ndarray) -> np.ndarray:  # (blocks, n)
+    """(z, 1)' M (z, 1) of rows z (n, d) and matrices (blocks, d + 1, d + 1)."""
+    found = np.empty((len(matrices), len(z)))
+    for form, matrix in zip(found, matrices):
+        form[:] = np.einsum("nr,nr->n", z @ matrix[:-1, :-1] + 2 * matrix[-1, :-1], z) + matrix[-1, -1]
+    return found

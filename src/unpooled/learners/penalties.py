@@ -22,7 +22,10 @@ class Penalty(NamedTuple):
     @property
     def matrix(self) -> np.ndarray:
         """The penalty's second derivative."""
-        return np.kron(self.classes, np.diag(self.columns))
+        wide = len(self.columns)
+        matrix = np.zeros((len(self.classes), wide, len(self.classes), wide))
+        matrix[:, range(wide), :, range(wide)] = self.columns[:, None, None] * self.classes
+        return matrix.reshape(len(self.classes) * wide, -1)
 
     def times(self, free: np.ndarray) -> np.ndarray:
         """The penalty's gradient at free parameters."""

@@ -24,7 +24,7 @@ from unpooled.learners.bases import Shared, average_log_proba, base_log_proba, i
 from unpooled.learners.calibration import CalibrationLosses, calibrated_bases
 from unpooled.learners.candidates import Axes
 from unpooled.learners.corrections import log_softmax
-from unpooled.learners.judging import Evidence, Judged, chosen, judge, padded
+from unpooled.learners.judging import Evidence, Judged, chosen, judge, padded, part_of
 from unpooled.learners.labels import codes_of
 from unpooled.learners.own_nets import NO_NETS, REFITTED, own_scores, sound
 from unpooled.learners.own_nets import STATE as NETS
@@ -47,12 +47,14 @@ def calibration_losses(down: Shared, client: Client, *, trainer: dict, own: dict
     """
     learner, first = Trainer(**trainer), -1 - len(down.single)  # the client's version and the single learner come last
     members = apart(client)
-    bases = client.memo["log_bases"] = bases_of(learner, down, client, members, own)
-    labels, weights = [codes_of(one, learner.labels) for one in members], [_judging(learner, one) for one in members]
+    scored = client.memo["scored"] = scored_by(learner, down, client, members, own)
+    bases = [one.log_bases[first:, :: one.part] for one in scored]
+    labels = [codes_of(member, learner.labels)[:: one.part] for member, one in zip(members, scored)]
+    weights = [_judging(learner, member)[:: one.part] for member, one in zip(members, scored)]
     if not client.stacked:
-        return calibration.losses(bases[0][first:], labels[0], weights[0])
-    n = client.w.shape[-1]
-    log_bases = np.stack([padded(one[first:], 1, n) for one in bases], 1)  # (models, clients, n, c)
+        return calibration.losses(bases[0], labels[0], weights[0])
+    n = max(map(len, weights))
+    log_bases = np.stack([padded(one, 1, n) for one in bases], 1)  # (models, clients, n, c)
     return calibration.losses(log_bases, *(np.stack([padded(a, 0, n) for a in one]) for one in (labels, weights)))
 
 
@@ -101,32 +103,50 @@ def apart(client: Client) -> list[Client]:
     ]
 
 
-def bases_of(
-    learner: Trainer, down: Shared, client: Client, members: list[Client], own: dict
-) -> list[np.ndarray]:  # each (b, n, c)
-    """The bases of each member of a stack, see `base_log_proba`; of linear learners without local state at once."""
+class Scored(NamedTuple):
+    """A client's rows as the shared models see them."""
+
+    log_bases: np.ndarray  # (b, n, c), see `base_log_proba`
+    part: int  # candidates are compared by every `part`-th row
+
+
+def scored_by(learner: Trainer, down: Shared, client: Client, members: list[Client], own: dict) -> list[Scored]:
+    """The bases of each member of a stack; of linear learners without local state and of few rows at once."""
     everything = learner._replace(hold_out=False)
-    if own or not len(down.inverse):
-        return [base_log_proba(learner, down, member.state, everything.rows(member), own) for member in members]
-    rows = everything.rows(client)
-    flat = Rows(to_numpy(rows.x).reshape(-1, learner.inputs), to_numpy(rows.y).ravel(), to_numpy(rows.w).ravel())
-    log_bases = base_log_proba(learner, down, {}, flat, own)
-    apiece = log_bases.reshape(len(log_bases), -1, rows.w.shape[-1], log_bases.shape[-1])
-    return [apiece[:, i, : len(member.w)] for i, member in enumerate(members)]
+    parts = [_part(learner, down, member) for member in members]
+    if own or not len(down.inverse) or len(members) == 1 or max(parts) > 1:
+        rows = [everything.rows(member) for member in members]
+        return [
+            Scored(base_log_proba(learner, down, member.state, its, own, part), part)
+            for member, its, part in zip(members, rows, parts)
+        ]
+    stacked = everything.rows(client)
+    x, y, w = (to_numpy(a) for a in stacked)
+    log_bases = base_log_proba(learner, down, {}, Rows(x.reshape(-1, learner.inputs), y.ravel(), w.ravel()), own)
+    apiece = log_bases.reshape(len(log_bases), -1, w.shape[-1], log_bases.shape[-1])
+    return [Scored(apiece[:, i, : len(member.w)], 1) for i, member in enumerate(members)]
+
+
+def _part(learner: Trainer, down: Shared, client: Client) -> int:
+    """See `part_of`; 1 for networks, and where some rows do not count."""
+    if not len(down.inverse) or not to_numpy(client.w).all():
+        return 1
+    y = codes_of(client, learner.labels)
+    return part_of(to_numpy(client.x), y, to_numpy(down.centre), to_numpy(down.spread), len(learner.labels))
 
 
 def judged(down: Shared, client: Client, members: list[Client], trainer: dict, own: dict) -> Judged:
     """The candidates and their losses at the rows of each member of a stack."""
     learner = Trainer(**trainer)
-    bases = client.memo.pop("log_bases", None) or bases_of(learner, down, client, members, own)
+    scored = client.memo.pop("scored", None) or scored_by(learner, down, client, members, own)
     seen = []
-    for member, log_bases in zip(members, bases):
+    for member, (log_bases, part) in zip(members, scored):
         log_bases = in_equal_units(calibrated_bases(log_bases, down.calibration), len(down.single))
         optimism = np.full(len(log_bases), float(down.optimism))
         if own.get("theta") in member.state and not learner.hold_out and len(log_bases) > 1:
             optimism[1] += own_optimism(learner, to_numpy(member.state[own["theta"]]), to_numpy(member.w))
         x = to_numpy(learner._replace(hold_out=False).rows(member).x)
-        seen.append(evidence(learner, member, log_bases, optimism, x, to_numpy(down.spread)))
+        seen.append(evidence(learner, member, log_bases, optimism, x, to_numpy(down.spread))._replace(part=part))
     return judge(seen)
 
 
@@ -169,7 +189,7 @@ def said_by(found: Judged, clients: int) -> CandidateShares:
     listed = len(found.plan.kind)
     said = CandidateShares(np.zeros((clients, listed)), np.zeros((clients, listed)), np.zeros(clients))
     for who, group in found.groups:
-        said.shares[who], said.losses[who], said.rows[who] = group.shares, group.total, group.seen.w.sum(-1)
+        said.shares[who], said.losses[who], said.rows[who] = group.shares, group.total, group.rows[:, 0]
     return said
 
 

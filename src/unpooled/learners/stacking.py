@@ -23,26 +23,21 @@ UNEXPECTED = 0.1  # rows that constants are given on top: they bound what a row 
 MOST = 0.9  # of a row's own share in the weights
 
 
-def averaged(prior: np.ndarray, losses: np.ndarray, w: np.ndarray) -> np.ndarray:  # (..., j)
-    """Weights of candidates from their losses (..., j, n)."""
-    return LIKELY * likely(prior, losses, w) + (1 - LIKELY) * stacked(prior, losses, w)
+def averaged(prior: np.ndarray, likelihood: np.ndarray, total: np.ndarray, w: np.ndarray) -> np.ndarray:  # (..., j)
+    """Weights of candidates from their relative likelihoods (..., j, n) and total losses (..., j)."""
+    return LIKELY * likely(prior, total, w) + (1 - LIKELY) * stacked(prior, likelihood, w)
 
 
-def likely(prior: np.ndarray, losses: np.ndarray, w: np.ndarray) -> np.ndarray:  # (..., j)
+def likely(prior: np.ndarray, total: np.ndarray, w: np.ndarray) -> np.ndarray:  # (..., j)
     """Prior x likelihood, tempered since a few rows that one candidate happens to expect would decide otherwise."""
     rows = w.sum(-1, keepdims=True)
-    return _normalised(np.log(prior) - TEMPERED * rows / (rows + FEW_ROWS) * over_rows(losses, w))
+    return _normalised(np.log(prior) - TEMPERED * rows / (rows + FEW_ROWS) * total)
 
 
 def stacked(
-    prior: np.ndarray, losses: np.ndarray, w: np.ndarray, pseudo: float = PSEUDO_ROWS
+    prior: np.ndarray, likelihood: np.ndarray, w: np.ndarray, pseudo: float = PSEUDO_ROWS
 ) -> np.ndarray:  # (..., j)
     """Weights by EM of the likelihood of the average, with `pseudo` rows that follow the prior."""
-    return _stacked(prior, likelihoods(losses)[0], w.astype(np.float32), pseudo)
-
-
-def _stacked(prior: np.ndarray, likelihood: np.ndarray, w: np.ndarray, pseudo: float) -> np.ndarray:  # (..., j)
-    """The same from relative likelihoods (..., j, n)."""
     rows, mix = w.sum(-1, keepdims=True) + pseudo, np.broadcast_to(prior, (*w.shape[:-1], prior.shape[-1]))
     for _ in range(STEPS):
         gain = (pseudo * prior / mix + _explained(mix, likelihood, w)) / rows  # 1 at the optimum
@@ -51,17 +46,19 @@ def _stacked(prior: np.ndarray, likelihood: np.ndarray, w: np.ndarray, pseudo: f
     return mix
 
 
-def shares(prior: np.ndarray, losses: np.ndarray, w: np.ndarray) -> np.ndarray:  # (..., j)
+def shares(prior: np.ndarray, likelihood: np.ndarray, w: np.ndarray) -> np.ndarray:  # (..., j)
     """The share of the rows that each candidate explains, by stacked weights."""
-    likelihood, weights = likelihoods(losses)[0], w.astype(np.float32)
-    mix = _stacked(prior, likelihood, weights, JUDGING_ROWS)
-    return np.asarray(mix * _explained(mix, likelihood, weights) / w.sum(-1, keepdims=True))
+    mix = stacked(prior, likelihood, w, JUDGING_ROWS)
+    return np.asarray(mix * _explained(mix, likelihood, w) / w.sum(-1, keepdims=True))
 
 
-def likelihoods(losses: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(likelihoods (..., j, n) relative to the largest one of each row, in 32 bits, the smallest losses (..., 1, n))."""
-    low = losses.min(-2, keepdims=True)
-    return np.exp((low - losses).astype(np.float32)), low
+def likelihoods(losses: np.ndarray) -> np.ndarray:
+    """Likelihoods (..., j, n) relative to the largest one of each row.
+
+    In 64 bits: in 32 the weights would depend, in their seventh digit, on which clients are stacked.
+    """
+    behind: np.ndarray = losses.min(-2, keepdims=True) - losses
+    return np.exp(behind, out=behind)
 
 
 def _explained(mix: np.ndarray, likelihood: np.ndarray, w: np.ndarray) -> np.ndarray:  # (..., j)
@@ -71,7 +68,7 @@ def _explained(mix: np.ndarray, likelihood: np.ndarray, w: np.ndarray) -> np.nda
 
 def of_average(mix: np.ndarray, likelihood: np.ndarray) -> np.ndarray:  # (..., n)
     """The likelihood of the average of candidates, from their own (..., j, n)."""
-    return np.asarray((mix.astype(likelihood.dtype)[..., None, :] @ likelihood)[..., 0, :])
+    return np.asarray((mix[..., None, :] @ likelihood)[..., 0, :])
 
 
 def over_rows(a: np.ndarray, w: np.ndarray) -> np.ndarray:  # (..., j)
@@ -111,18 +108,22 @@ def hedged(mix: np.ndarray, constant: np.ndarray, w: np.ndarray) -> np.ndarray: 
     return (rows * mix + more) / (rows + UNEXPECTED)
 
 
-def loss_of_average(prior: np.ndarray, losses: np.ndarray, w: np.ndarray, mix: np.ndarray) -> np.ndarray:  # (...)
-    """The mean loss of the average of candidates, each row by weights that the others would have given: one Newton step."""
-    likelihood, low = likelihoods(losses)
+def loss_of_average(prior: np.ndarray, likelihood: np.ndarray, w: np.ndarray, mix: np.ndarray) -> np.ndarray:  # (...)
+    """The loss of the average of candidates, beyond that by the best one of each row, from their relative likelihoods (..., j, n).
+
+    Each row has the weights that the others would have given: one Newton step.
+    """
     average = of_average(mix, likelihood)
-    ratio = likelihood / average[..., None, :]  # (..., j, n)
+    weights = w.astype(np.float32)  # 32 bits are enough for what is a small part of the loss
+    ratio = likelihood.astype(np.float32) / average.astype(np.float32)[..., None, :]  # (..., j, n)
     held = PSEUDO_ROWS * prior / np.maximum(mix, 1e-9) ** 2
-    second = (ratio * w[..., None, :]) @ np.swapaxes(ratio, -1, -2) + held[..., None] * np.eye(prior.shape[-1])
-    solved = np.linalg.inv(second).astype(np.float32) @ ratio  # (..., j, n)
-    own = w * (ratio * solved).sum(-2)
-    change = (w * solved.sum(-2) - own) / (1 - np.minimum(own, MOST))
-    without = np.log(average) - low[..., 0, :] + np.log(np.clip(1 + change, 1 - MOST, 1.0))
-    return np.asarray(-(w * without).sum(-1) / w.sum(-1))
+    second = (ratio * weights[..., None, :]) @ np.swapaxes(ratio, -1, -2) + held[..., None] * np.eye(prior.shape[-1])
+    inverse = np.linalg.inv(second).astype(np.float32)
+    solved = inverse @ ratio  # (..., j, n)
+    own = weights * np.einsum("...jn,...jn->...n", ratio, solved)
+    change = (weights * of_average(inverse.sum(-2), ratio) - own) / (1 - np.minimum(own, MOST))
+    without = np.log(average) + np.log(np.clip(1 + change, 1 - MOST, 1.0))
+    return np.asarray(-(w * without).sum(-1))
 
 
 def _normalised(log_weights: np.ndarray) -> np.ndarray:  # (..., j)

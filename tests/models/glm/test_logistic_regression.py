@@ -11,6 +11,7 @@ import unpooled as up
 from unpooled.client import Client
 from unpooled.data.federate import federate
 from unpooled.errors import BadData, BadParameter
+from unpooled.models.glm import linear_models
 
 X, Y = problem("binomial")
 RNG = np.random.default_rng(2)
@@ -40,6 +41,15 @@ def test_it_is_scikit_learns_fit_to_pooled_rows(y, options):
     assert ours.score(X, y) == theirs.score(X, y)
     assert len(fed.journal.exchanges) <= 8
     assert {e.kind for e in fed.journal.exchanges} == {"sum"}
+
+
+def test_a_last_small_step_has_the_second_derivatives_of_the_one_before():
+    fed = federate(X, THREE, by=BY)
+    model = up.LogisticRegression(tol=1e-12).fit(fed)
+    sent = [e.contents for e in fed.journal.exchanges if e.question == "glm.class_curvature"]
+    small = [row.get("change", np.inf) < linear_models.CLOSE for row in model.history_]
+    assert any(small[:-1])
+    assert [contents.endswith("hessian (0)") for contents in sent] == [False, *small[:-1]]
 
 
 @pytest.mark.parametrize("y", [Y.astype(int), THREE], ids=["binary", "multinomial"])

@@ -21,7 +21,6 @@ from unpooled.client import SUM, TELL, Client, client
 from unpooled.errors import BadParameter
 from unpooled.learners import Trainer
 from unpooled.learners.corrections import log_softmax
-from unpooled.learners.penalties import with_one
 from unpooled.maths import logistic
 from unpooled.maths.gaussian import pack_triangle
 from unpooled.tree import message
@@ -129,8 +128,8 @@ def probes(down: Probes, client: Client, *, trainer: dict, ids: list, move: bool
     before[ids] = own
     client.state["own_intercepts"], client.state["omega"] = before, mostly(len(before), ids[best])
     p = np.exp(log_softmax(rows.scores[best] + own[best])).T[1:]  # (c - 1, n)
-    gradient = logistic.gradient_of(rows.y, rows.w, p, rows.one)
-    second = pack_triangle(logistic.second_of(rows.w, p, rows.one))
+    gradient = logistic.gradient_of(errors(rows, p), rows.inputs).ravel()
+    second = pack_triangle(logistic.second_of(rows.w, p, rows.inputs))
     hit = np.arange(len(ids)) == best
     loss = loglik[best] - np.delete(loglik, best).max(initial=-np.inf) if len(ids) > 1 else 0.0
     return ProbeSums(hit * rows.w.sum(), hit * loss, np.outer(hit, gradient), np.outer(hit, second))
@@ -169,7 +168,7 @@ class ProbeRows(NamedTuple):
 
     y: np.ndarray  # (n,) codes of the labels
     w: np.ndarray  # (n,)
-    one: np.ndarray  # (n, a + 1) inputs along the axes, and 1
+    inputs: np.ndarray  # (n, a) along the axes
     scores: np.ndarray  # (k, n, c), those of the first class being 0
 
     @property
@@ -182,9 +181,15 @@ def probe_rows(down: Probes, client: Client, trainer: dict) -> ProbeRows:
     learner = Trainer(**trainer)._replace(device=None, hold_out=False, learner="linear")
     y, w = to_numpy(learner.rows(client).y), to_numpy(client.w).astype(np.float64)
     x = to_numpy(client.x)
-    one = with_one(((x - down.mean.astype(x.dtype)) @ down.axes.astype(x.dtype)).astype(np.float64))
-    free = one @ np.swapaxes(to_numpy(down.coef), -1, -2)
-    return ProbeRows(y, w, one, np.concatenate([np.zeros_like(free[..., :1]), free], -1))
+    inputs = ((x - down.mean.astype(x.dtype)) @ down.axes.astype(x.dtype)).astype(np.float64)
+    coef = np.swapaxes(to_numpy(down.coef), -1, -2)  # (k, a + 1, c - 1)
+    free = inputs @ coef[:, :-1] + coef[:, -1:]
+    return ProbeRows(y, w, inputs, np.concatenate([np.zeros_like(free[..., :1]), free], -1))
+
+
+def errors(rows: ProbeRows, p: np.ndarray) -> np.ndarray:  # (c - 1, n)
+    """Weighted errors of the probabilities (c - 1, n) of all classes but the first."""
+    return ((rows.y == np.arange(1, rows.classes)[:, None]) - p) * rows.w
 
 
 def log_likelihood(rows: ProbeRows, scores: np.ndarray) -> np.ndarray:  # (...)
@@ -212,7 +217,7 @@ def client_score(down: Scores, client: Client, trainer: dict) -> np.ndarray:  # 
     rows = probe_rows(down.probe, client, trainer)
     own = own_intercepts(rows, np.zeros((1, rows.classes)), STEPS_FROM_ZERO)
     p = np.exp(log_softmax(rows.scores[0] + own[0])).T[1:]
-    gradient = logistic.gradient_of(rows.y, rows.w, p, rows.one[:, :-1])
+    gradient = (errors(rows, p) @ rows.inputs).ravel()
     return to_numpy(down.whitening) @ gradient / np.sqrt(max(rows.w.sum(), 1.0))
 
 

@@ -6,7 +6,6 @@ Two classes have one linear predictor (of the second), more have one each.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,6 +21,7 @@ from unpooled.maths.gaussian import pack_triangle
 from unpooled.models.glm.questions import remembered
 from unpooled.tree import message
 
+NONE = np.zeros(0)  # no curvature
 MOST_CODES = 64  # labels that are whole numbers from 0 to one less are found by counting
 
 
@@ -58,7 +58,7 @@ class Curvature(NamedTuple):
     n: Float[Array, "", ">=0"]  # sum of w, those of classes included
     loss: Float[Array, ""]  # sum of -2 w log P(y | x)
     score: Float[Array, "m q"]
-    hessian: Float[Array, "t"]  # the lower triangle of the (m q, m q) matrix, by rows
+    hessian: Float[Array, "t"]  # the lower triangle of the (m q, m q) matrix, by rows; none if it is not asked for
 
 
 @client("glm.code_counts", SUM, adds=True)
@@ -82,13 +82,14 @@ def counts(nothing: None, client: Client, *, classes: list) -> Counts:
 
 
 @client("glm.class_curvature", SUM, adds=True)
-def curvature(point: Point, client: Client, *, classes: list, intercept: bool) -> Curvature:
-    """Score and curvature of the log-loss at a point, and the loss there."""
+def curvature(point: Point, client: Client, *, classes: list, intercept: bool, second: bool = True) -> Curvature:
+    """Score and curvature of the log-loss at a point, and the loss there; without `second` no curvature."""
     x, y, w, _ = _complete(client, classes)
     w = w * to_numpy(point.weight)[y]
     if x.ndim == 2:
-        return _sums(point, x, y, w, intercept)
-    return tree.map(lambda *parts: np.stack(parts), *(_sums(point, *rows, intercept) for rows in zip(x, y, w)))
+        return _sums(point, x, y, w, intercept, second)
+    each = (_sums(point, *rows, intercept, second) for rows in zip(x, y, w))
+    return tree.map(lambda *parts: np.stack(parts), *each)
 
 
 def _complete(client: Client, classes: Sequence) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -104,16 +105,28 @@ def _complete(client: Client, classes: Sequence) -> tuple[np.ndarray, np.ndarray
     return x, y, w, missing
 
 
-def _sums(point: Point, x: np.ndarray, y: np.ndarray, w: np.ndarray, intercept: bool) -> Curvature:
+def _sums(point: Point, x: np.ndarray, y: np.ndarray, w: np.ndarray, intercept: bool, second: bool) -> Curvature:
     """The sums over the rows of a client; `y` are the places of their classes."""
-    coef, parts = to_numpy(point.coef), []
-    for place, z in logistic.blocks(x, to_numpy(point.mean), "first" if intercept else "none"):
-        own, labels = w[place], y[place]
-        p, log_label = logistic.probabilities(z, labels, coef)
-        score = logistic.gradient_of(labels, own, p, z, first=int(len(p) == 1)).reshape(coef.shape)
-        parts.append(Curvature(own.sum(), -2 * (own @ log_label), score, logistic.second_of(own, p, z)))
-    total = reduce(tree.add, parts)
-    return total._replace(hessian=pack_triangle(total.hessian))
+    given = to_numpy(point.coef)
+    coef = np.roll(given, -1, 1) if intercept else np.column_stack([given, np.zeros(len(given))])
+    what = logistic.second_free if second else None
+    n, loglik, score, *free = logistic.sums(x, y, w, coef, to_numpy(point.mean), what)
+    place = np.arange(coef.size).reshape(coef.shape)
+    place = np.roll(place, 1, 1) if intercept else place[:, :-1]  # the intercept first, or none
+    hessian = (
+        pack_triangle(_of_all_classes(free[0], len(coef))[np.ix_(place.ravel(), place.ravel())]) if second else NONE
+    )
+    return Curvature(n, -2 * loglik, score.ravel()[place], hessian)
+
+
+def _of_all_classes(free: np.ndarray, classes: int) -> np.ndarray:
+    """Second derivatives in the coefficients of all classes: those of the first are minus the sum of those of the others."""
+    if classes == 1:  # one score of two classes
+        return free
+    rest = free.reshape(classes - 1, -1, classes - 1, len(free) // (classes - 1))
+    beside = np.concatenate([-rest.sum(0, keepdims=True), rest])
+    whole = np.concatenate([-beside.sum(2, keepdims=True), beside], 2)
+    return whole.reshape(whole.shape[0] * whole.shape[1], -1)
 
 
 def log_probabilities(eta: np.ndarray) -> np.ndarray:

@@ -208,7 +208,7 @@ class GLM(GLMParts, RegressorMixin, Estimator):
         objective = self._objective(total, path.at, state.seen) if not self._learns_alpha else float(np.inf)
         first = np.zeros((len(at), len(at)))
         first[:q, :q] = hessian
-        path = Path(at, path.at, objective, float(total.n), 0, first, 0.0 if exact else float(np.inf))
+        path = Path(at, path.at, objective, float(total.n), 0, first, path.last, 0.0 if exact else float(np.inf))
         return State(state.seen, path, True), {"deviance": float(total.loss)}
 
     def done(self, state: State, history: list[Info]) -> bool:

@@ -75,6 +75,7 @@ class LinearRegression(GLM):
 
 
 NEAR = 1e-3  # root mean square change of the linear predictor, below which steps become smaller quadratically
+CLOSE = 1e-4  # the same, below which the next step has the curvature of the last one
 REMAINS = 1e-3  # of the tolerance: what may remain after a step that is not followed by another
 
 
@@ -191,16 +192,17 @@ class LogisticRegression(ClassifierMixin, Estimator):
 
     def step(self, fed: Federation, state: State) -> tuple[State, Info]:
         """One SUM of score and curvature, then a Newton step that is halved when it does not help."""
-        coef = self._shaped(state)
-        ask = questions.curvature.using(classes=state.classes, intercept=bool(self.fit_intercept))
+        coef, pen = self._shaped(state), self._penalty(state, self._shaped(state))
+        known = state.path.moved < CLOSE  # the curvature is that of the last point
+        ask = questions.curvature.using(classes=state.classes, intercept=bool(self.fit_intercept), second=not known)
         total = tree.map(to_numpy, fed.sum(ask, Point(self._mean(state), coef, state.weight)))
-        hessian, pen = unpack_triangle(total.hessian), self._penalty(state, coef)
+        hessian = state.path.last if known else unpack_triangle(total.hessian)
         if not state.path.first.any() and not pen.any:
             block = hessian[: coef.shape[1], : coef.shape[1]]
             small = newton.rounding(block, self._mean(state), self.fit_intercept)
             newton.check_independent(block, self._names(fed, state), small, PENALISE)
         objective = float(0.5 * total.loss) + pen.value(state.path.at)
-        hessian = self._settled(hessian, coef, pen)
+        hessian = hessian if known else self._settled(hessian, coef, pen)
         n = float(total.n)
         path = newton.advance(state.path, Evaluated(hessian, total.score.ravel(), objective, n, n), pen, longer=True)
         if path.halvings == 0 and not pen.any:

@@ -47,12 +47,14 @@ class Path(NamedTuple):
     n: float  # rows of the clients that answered there
     halvings: int  # of the current step
     first: np.ndarray  # (q, q) the curvature at the start
+    last: np.ndarray  # (q, q) the curvature that the last step was taken with
     moved: float  # root mean square change of the linear predictor by the last step, in its own units
 
 
 def begin(at: np.ndarray) -> Path:
     """The path of Newton's method before its first step."""
-    return Path(at, at, float(np.inf), 0.0, 0, np.zeros((len(at), len(at))), float(np.inf))
+    none = np.zeros((len(at), len(at)))
+    return Path(at, at, float(np.inf), 0.0, 0, none, none, float(np.inf))
 
 
 # ---- steps ----
@@ -85,7 +87,7 @@ def advance(path: Path, here: Evaluated, pen: Penalty, longer: bool = False) -> 
     first = path.first if path.first.any() else here.hessian
     if longer and path.halvings == 0 and not pen.absolute.any():
         new = path.at + lengthened(step, path.at - path.base, here.hessian + np.diag(pen.ridge))
-    return Path(new, path.at, float(here.objective), here.n, 0, first, moved)
+    return Path(new, path.at, float(here.objective), here.n, 0, first, here.hessian, moved)
 
 
 def solve(hessian: np.ndarray, score: np.ndarray, coef: np.ndarray, pen: Penalty) -> np.ndarray:
