@@ -236,7 +236,7 @@ class FedBNR(KernelRegression):
         """Scaling, columns and the first kernel."""
         self.seed_ = int(rng.integers(2**31))
         self.__dict__.pop("features_", None)  # of an earlier fit
-        scaling, sums = standardise(fed, self._share(), self.seed_, self.missing)
+        scaling, sums = standardise(fed, self._share(), self.seed_, self.missing, needs_held=not self._grows())
         scaling = settled_scaling(scaling) if self._grows() else scaling
         d = len(scaling.x_mean)
         size = Size(float(sums.all_rows), d, len(fed.names))
