@@ -1,8 +1,9 @@
 """Functions that work on NumPy arrays and torch tensors alike, and annotations for the dtype and shape of an array.
 
 `Float[Array, "k d"]` is a floating array of shape (k, d), for readers, type checkers and the wire alike: `tree.check`
-refuses an answer that does not fit. `Number` allows floats and integers. `"*c"` stands for any number of axes; a third entry `">=0"` bounds the values, and
-`">=0 rows"` marks a count of rows, which a node does not let out when it is small.
+refuses an answer that does not fit. `Int` is for integers, `Number` for either. `"*c"` stands for any number of axes; a
+third entry `">=0"` bounds the values, and `">=0 rows"` marks a count of rows, which a node does not let out when it is
+small.
 """
 
 from __future__ import annotations

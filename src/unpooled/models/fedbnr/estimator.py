@@ -27,8 +27,8 @@ from unpooled.models.fedbnr.kernel_regression import KernelRegression
 from unpooled.models.fedbnr.last_map import SUM, more_frequencies, sum_map, weigh, with_theta
 from unpooled.models.fedbnr.marginals import Marginals, marginals
 from unpooled.models.fedbnr.round_choice import Best
-from unpooled.models.fedbnr.settled import settled_lengths, settled_scaling
 from unpooled.models.fedbnr.rounds import exact_step, local_step, moved, overflowed, rows_at_server
+from unpooled.models.fedbnr.settled import settled_lengths, settled_scaling
 from unpooled.models.fedbnr.state import State
 from unpooled.models.regression import (
     Design,
@@ -64,8 +64,8 @@ class FedBNR(KernelRegression):
         Random frequencies; each gives a cosine and a sine. "auto" takes as many as a budget of bytes allows, at most 100: all clients
         together send up to 2 MB, and 5 MB more per 10,000 values (rows times columns) beyond the first. The scales of "ard", "rff" and
         "additive" are then learned with few frequencies in at most 10 rounds, and the last layer is fitted with more features. These are
-        rounded to a grid, so that their second moments are whole numbers of four bytes. With more than 100 columns, 150 clients, or 1,000 clients times columns, histograms of
-        columns and residuals may exceed that.
+        rounded to a grid, so that their second moments are whole numbers of four bytes. With more than 100 columns, 150 clients, or 1,000
+        clients times columns, histograms of columns and residuals may exceed that.
     spectrum : {"rbf", "matern12", "matern32", "matern52"}, default="rbf"
         The stationary kernel that the frequencies are drawn for.
     frequencies : {"fixed", "free", "shifted"}, default="fixed"

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from unpooled import tree
-from unpooled.arrays import Array, Float, doubles, to_numpy
+from unpooled.arrays import Array, Float, doubles
 from unpooled.client import SUM, Client, client
 from unpooled.federation import Federation
 from unpooled.maths import bayes_linear, grids
