@@ -14,6 +14,7 @@ from __future__ import annotations
 import numpy as np
 
 from unpooled.arrays import Array
+from unpooled.errors import BadData
 
 ROOT_BITS = (
     15  # the root of a feature's sum of squares is below 2^15 steps: rounding included, the sum stays below 2^31
@@ -33,6 +34,13 @@ def steps_for(squares: np.ndarray) -> np.ndarray:  # (k,)
 def on_grid(z: Array, steps: np.ndarray | None) -> Array:
     """Features z (..., k), rounded to multiples of the steps (k,); as they are without steps."""
     return z if steps is None or not len(steps) else steps * np.rint(z / steps)
+
+
+def in_four_bytes(whole: np.ndarray) -> np.ndarray:
+    """Whole numbers as integers of four bytes; refused where one is too large, as it can be where rows are new to the grid."""
+    if np.abs(whole).max(initial=0.0) > np.iinfo(np.int32).max:
+        raise BadData("second moments of these rows exceed four bytes: the grid of the features was made without them")
+    return whole.astype(np.int32)
 
 
 def snapped(values: np.ndarray, step: np.ndarray | float) -> np.ndarray:

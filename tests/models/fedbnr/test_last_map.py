@@ -5,6 +5,7 @@ import pytest
 from sklearn.datasets import load_diabetes, make_friedman1
 
 import unpooled as up
+from unpooled.errors import BadData
 from unpooled.federation import Layer
 from unpooled.maths import calibration, grids
 from unpooled.maths.feature_maps import features, start
@@ -103,6 +104,32 @@ class Kept(Layer):
         found = self.inner.sum(ask, down)
         self.answers.append((ask.name, found))
         return found
+
+
+class Late(Kept):
+    """A federation whose last client does not answer when the grid is chosen."""
+
+    def sum(self, ask, down):
+        if ask.name == "regression.squares":
+            return self.inner.only(self.inner.names[:-1]).sum(ask, down)
+        return super().sum(ask, down)
+
+
+def test_clients_that_the_grid_was_made_without_are_asked_for_eight_bytes():
+    x, y = make_friedman1(200, noise=1.0, random_state=1)
+    fed = Late(up.federate(x, y, by=np.arange(200) % 2, mode="one by one"))
+    model = up.FedBNR(random_state=0, max_iter=2).fit(fed)
+    plain = up.FedBNR(random_state=0, max_iter=2).fit(x, y, by=np.arange(200) % 2)
+    totals = [stats for name, stats in fed.answers if name == "regression.statistics"]
+    assert [stats.zz.dtype for stats in totals[-2:]] == [np.int32, np.float64]
+    assert model.n_sums_ == plain.n_sums_ + 1
+    np.testing.assert_allclose(model.predict(x), plain.predict(x), atol=0.02 * y.std())
+
+
+def test_a_sum_that_exceeds_four_bytes_is_refused():
+    assert grids.in_four_bytes(np.array([-5.0, 2.0**31 - 1])).tolist() == [-5, 2**31 - 1]
+    with pytest.raises(BadData, match="exceed four bytes"):
+        grids.in_four_bytes(np.array([2.0**31]))
 
 
 def test_many_rows_are_not_put_on_a_grid(monkeypatch):

@@ -319,11 +319,19 @@ class FedBNR(KernelRegression):
         self._settle(*weigh(*self._last_sums(fed, design, fits_a_grid(size))))
 
     def _last_sums(self, fed: Federation, design: Design, on_grid: bool) -> tuple[Design, Stats]:
-        """(the design, on a grid if it is to be; the sums of the last layer): one SUM, with a grid two."""
+        """(the design, on a grid if it is to be; the sums of the last layer): one SUM, with a grid two.
+
+        If other clients answer than when the grid was chosen, totals may exceed four bytes: they are asked for again in eight.
+        """
         asked = self._last_asks()
-        design = put_on_grid(fed, design, **asked) if on_grid else design
-        self.n_sums_ += 1 + on_grid
-        return design, sum_statistics(fed, design, **asked, packed=on_grid)
+        if on_grid:
+            design, rows = put_on_grid(fed, design, **asked)
+            stats = sum_statistics(fed, design, **asked, packed=True)
+            self.n_sums_ += 2
+            if math.isclose(stats.n, rows, rel_tol=1e-9):
+                return design, stats
+        self.n_sums_ += 1
+        return design, sum_statistics(fed, design, **asked)
 
     def _calibrate(self, fed: Federation, wanted: bool | str) -> None:
         """Recalibrate by clients' rows, or by the server's own."""

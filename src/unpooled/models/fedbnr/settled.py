@@ -1,7 +1,7 @@
 """What features are made of, rounded so that it is the same however rows are split among clients. Sends nothing.
 
-Sums of floats differ in their last digits with the order of adding. Length scales that are learned in ten rounds differ by more, about
-1e-10. See `unpooled.maths.grids`.
+Sums of floats differ in their last digits with the order of adding. Length scales that are learned in ten rounds differ by more, up to
+1e-11. See `unpooled.maths.grids`.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ def statistics(design: Design, client: Client, *, spec: dict, share: float, seed
     if steps is None:
         return bayes_linear.statistics(z, y, w, group, groups)
     stats = bayes_linear.statistics(z / steps, grids.snapped(y, grids.TARGETS), w, group, groups, whole=True)
-    return stats._replace(zz=stats.zz.astype(np.int32)) if packed else stats
+    return stats._replace(zz=grids.in_four_bytes(stats.zz)) if packed else stats
 
 
 def sum_statistics(fed: Federation, design: Design, **asked: Any) -> Stats:
@@ -77,11 +77,11 @@ def sum_statistics(fed: Federation, design: Design, **asked: Any) -> Stats:
     return stats if steps is None else bayes_linear.scaled(stats, steps)
 
 
-def put_on_grid(fed: Federation, design: Design, **asked: Any) -> Design:
-    """The design with features rounded so that every second moment fits into four bytes: one SUM of squares."""
+def put_on_grid(fed: Federation, design: Design, **asked: Any) -> tuple[Design, float]:
+    """(the design with features rounded so that every second moment of these rows fits into four bytes, their number): one SUM."""
     seen = tree.map(doubles, fed.sum(squares.using(**asked), design))
     omega = design.kernel.omega | {"steps": grids.steps_for(seen.squares)}
-    return design._replace(kernel=design.kernel._replace(omega=omega))
+    return design._replace(kernel=design.kernel._replace(omega=omega)), float(seen.rows)
 
 
 def group_of(design: Design, client: Client) -> np.ndarray | None:  # (..., n)
