@@ -1,8 +1,9 @@
 """Functions that work on NumPy arrays and torch tensors alike, and annotations for the dtype and shape of an array.
 
 `Float[Array, "k d"]` is a floating array of shape (k, d), for readers, type checkers and the wire alike: `tree.check`
-refuses an answer that does not fit. `"*c"` stands for any number of axes; a third entry `">=0"` bounds the values, and
-`">=0 rows"` marks a count of rows, which a node does not let out when it is small.
+refuses an answer that does not fit. `Int` is for integers, `Number` for either. `"*c"` stands for any number of axes; a
+third entry `">=0"` bounds the values, and `">=0 rows"` marks a count of rows, which a node does not let out when it is
+small.
 """
 
 from __future__ import annotations
@@ -20,12 +21,13 @@ MAX_EMPTY_SIZE = 2**40  # largest product of the non-zero axes of an empty array
 if TYPE_CHECKING:
     from typing import Annotated as Float  # an alias by assignment would hide it from type checkers
     from typing import Annotated as Int
+    from typing import Annotated as Number
 else:
 
     class Spec(NamedTuple):
         """The dtype, shape and bound of one leaf of a message."""
 
-        kind: str  # the NumPy dtype kind: "f" or "i"
+        kind: str  # the NumPy dtype kind: "f" or "i"; "n" for either
         dims: tuple[str, ...]
         bound: str = ""
 
@@ -39,6 +41,7 @@ else:
 
     Float = _Kind("f")
     Int = _Kind("i")
+    Number = _Kind("n")
 
 
 def is_torch(a: Any) -> bool:

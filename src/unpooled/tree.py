@@ -21,6 +21,7 @@ from unpooled.names import import_home
 Tree = Any  # an array or number, or a NamedTuple / tuple / list / dict of Trees
 
 _STRUCTURE = (type(None), str, bool)
+KINDS = {"f": ("f", "floats"), "i": ("iu", "integers"), "n": ("fiu", "numbers")}  # of a schema: NumPy's kinds, in words
 
 
 def _children(t: Tree) -> list | None:
@@ -181,11 +182,9 @@ def _check_tuple(value, args, bound, options, at):
 
 def _check_array(value, spec, bound, options, at):
     """Check an array's type, shape, finiteness and sign."""
-    found, allowed = kind(value), {"f": "f", "i": "iu"}[spec.kind]
+    found, (allowed, words) = kind(value), KINDS[spec.kind]
     if found not in allowed:
-        raise SchemaError(
-            f"{at or 'the answer'} should hold {'floats' if spec.kind == 'f' else 'integers'}, got kind {found!r}"
-        )
+        raise SchemaError(f"{at or 'the answer'} should hold {words}, got kind {found!r}")
     _check_shape(tuple(getattr(value, "shape", ()))[options.lead :], spec.dims, bound, at)
     if options.finite:
         _check_finite(value, at)

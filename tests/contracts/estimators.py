@@ -177,6 +177,7 @@ ESTIMATORS = {
     "Cox joined": Case(lambda: up.Cox(**SURVIVAL, min_count=5, unit=3, random_state=0), survival, exact=True),
     "Cox by site": Case(lambda: up.Cox(**SURVIVAL, strata="site", robust="site", random_state=0), survival),
     "KaplanMeier": Case(lambda: up.KaplanMeier(**SURVIVAL, by=3, min_count=2, random_state=0), survival, exact=True),
+    "FedBNR by default": Case(lambda: up.FedBNR(random_state=0), regression_data),
     "FedBNR exact": Case(bnr(), regression_data),
     "FedBNR average": Case(bnr("average", local_epochs=2), regression_data),
     "FedAvgRegression": Case(network(FedAvgRegression), regression_data),

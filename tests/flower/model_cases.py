@@ -39,7 +39,7 @@ CASES = {
     "FedGEM": Case({"max_iter": 3}),
     "OpenMixture": Case({"max_iter": 3}),
     "BayesianRegression": Case({}, "value"),
-    "FedBNR": Case({"max_iter": 2}, "value", GRADIENT),
+    "FedBNR": Case({"max_iter": 2}, "value"),
     "FedConceptEM": Case({"max_iter": 3}, "class", GRADIENT),
     "GLM": Case({"cov_type": "site"}, "value", SCORES),
     "LinearRegression": Case({}, "value"),

@@ -16,6 +16,7 @@ from sklearn.preprocessing import PolynomialFeatures
 from unpooled.arrays import Array, Float, namespace
 from unpooled.errors import BadParameter, suggest
 from unpooled.maths import sum_of_kernels
+from unpooled.maths.grids import on_grid
 from unpooled.maths.random_features import SPECTRA, exponentials, frequencies, powers, products, waves
 from unpooled.tree import message
 
@@ -50,6 +51,15 @@ def start(spec: Spec, d: int, rng: np.random.Generator) -> Kernel:
 def features(spec: Spec, kernel: Kernel, x: Array) -> Array:
     """(..., n, k) features of standardised rows x (..., n, d)."""
     return _map(spec).apply(spec, kernel, x)
+
+
+def feature_steps(kernel: Kernel) -> np.ndarray | None:  # (k,)
+    """The step of each feature that is rounded to a grid; None where features are not rounded."""
+    steps = kernel.omega.get("steps", np.zeros(0))
+    if not len(steps) or "weights" not in kernel.theta:
+        return steps if len(steps) else None
+    parts = sum_of_kernels.Parts(**kernel.omega)
+    return steps * kernel.theta["weights"][sum_of_kernels.blocks(parts.points.shape[1], parts)]
 
 
 def _map(spec: Spec) -> Map:
@@ -175,7 +185,7 @@ ACTIVATIONS = {"tanh": _tanh, "silu": _silu, "relu": _relu}
 
 def _inputs(spec: Spec, kernel: Kernel, x: Array) -> Array:
     """Random Fourier features (..., n, 2 m) of scaled inputs."""
-    return waves(_scaled(kernel.theta, x) @ _frequencies(kernel))
+    return on_grid(waves(_scaled(kernel.theta, x) @ _frequencies(kernel)), kernel.omega.get("steps"))
 
 
 def _deep(spec: Spec, kernel: Kernel, x: Array) -> Array:

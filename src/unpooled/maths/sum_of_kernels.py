@@ -1,6 +1,6 @@
 """A sum of four kernels as one feature map: linear, piecewise linear in single columns, and two Gaussian kernels of all columns.
 
-Sends nothing. The features are blocks side by side, each multiplied by its own scale:
+Sends nothing. The features are blocks side by side, rounded to a grid where one is given, each multiplied by its own scale:
 
 - the columns themselves, (d,);
 - hinges max(x - knot, 0) of single columns, less their means: splines that are additive over columns;
@@ -20,6 +20,7 @@ import numpy as np
 from scipy.linalg import solve_triangular
 
 from unpooled.arrays import Array
+from unpooled.maths.grids import on_grid
 
 N_BLOCKS = 4
 SHORTER = 0.4  # length scales of the second Gaussian kernel, over those of the first
@@ -36,6 +37,7 @@ class Parts(NamedTuple):
     centres: np.ndarray  # (a,) mean of each hinge
     points: np.ndarray  # (r, d)
     fine: np.ndarray  # (q, d) points of the shorter length scales
+    steps: np.ndarray = np.zeros(0)  # (d + a + r + q,) of the grid of each feature; none: not rounded
 
 
 def features(log_scale: Array, weights: Array, parts: Parts, x: Array) -> np.ndarray:  # (..., n, d + a + r + q)
@@ -44,7 +46,7 @@ def features(log_scale: Array, weights: Array, parts: Parts, x: Array) -> np.nda
     hinges = np.maximum(x[..., columns] - parts.knots, 0.0) - parts.centres
     length = np.exp(log_scale)
     kernel, fine = nystroem(length, parts.points, x), nystroem(SHORTER * length, parts.fine, x)
-    return np.concatenate([weights[0] * x, weights[1] * hinges, weights[2] * kernel, weights[3] * fine], -1)
+    return weights[blocks(x.shape[-1], parts)] * on_grid(np.concatenate([x, hinges, kernel, fine], -1), parts.steps)
 
 
 def blocks(n_columns: int, parts: Parts) -> np.ndarray:  # (d + a + r + q,)

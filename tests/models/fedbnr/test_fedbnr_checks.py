@@ -11,7 +11,7 @@ from unpooled.baselines.central_gp import CentralGP
 from unpooled.baselines.fedloc import FedLoc
 from unpooled.baselines.pfedgp import PFedGP
 from unpooled.baselines.regression import FedAvgRegression, FedProxRegression
-from unpooled.errors import BadData, BadParameter
+from unpooled.errors import BadData, BadParameter, DataWarning
 
 MODELS = (up.FedBNR, up.BayesianRegression, FedAvgRegression, FedProxRegression, PFedGP, FedLoc, CentralGP)
 EVERY = [(model, name) for model in MODELS for name in inspect.signature(model).parameters]
@@ -61,3 +61,16 @@ def test_draws_are_counted():
     model = up.BayesianRegression().fit(ROWS, ROWS[:, 0] + ROWS[:, 1] ** 2)
     with pytest.raises(BadParameter, match="n_samples='a'"):
         model.sample_y(ROWS, "a")
+
+
+def test_few_rows_of_which_none_is_held_out_are_fitted_with_a_warning():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(212, 2))
+    y = x @ [1.0, 0.5] + 0.3 * rng.normal(size=212)
+    with pytest.warns(DataWarning, match=r"holds out none of 12 rows.*last round") as seen:
+        model = up.FedBNR(random_state=2).fit(x[:12], y[:12], by=np.arange(12) % 3)
+    assert len(seen) == 1
+    lower, upper = model.interval(x[12:])
+    assert np.mean((lower <= y[12:]) & (y[12:] <= upper)) > 0.8
+    with pytest.raises(BadData, match="holds out none of 12 rows: raise it"):
+        up.FedBNR(features="deep", random_state=2).fit(x[:12], y[:12])

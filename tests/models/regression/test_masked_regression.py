@@ -11,6 +11,7 @@ MODELS = {
     "BayesianRegression with groups": lambda: up.BayesianRegression(degree=2, group_by=2),
     "BayesianRegression for new clients": lambda: up.BayesianRegression(recalibrate="clients"),
     "FedBNR exact": lambda: up.FedBNR(n_frequencies=8, max_iter=2, optimizer="adam", group_by=2, random_state=0),
+    "FedBNR by default": lambda: up.FedBNR(max_iter=2, random_state=0),
     "FedBNR average": lambda: up.FedBNR("average", n_frequencies=8, max_iter=2, local_epochs=2, random_state=0),
 }
 

@@ -27,7 +27,7 @@ from unpooled.maths.bayes_linear.prediction import (
     predict,
     shared_offsets,
 )
-from unpooled.maths.bayes_linear.sums import Stats, lifted, pack, scaled, statistics, unpack
+from unpooled.maths.bayes_linear.sums import Stats, pack, scaled, statistics, unpack
 from unpooled.maths.bayes_linear.variances import log_evidence, unexplained
 from unpooled.maths.bayes_linear.weight_posterior import Posterior, Slopes, cotangent, posterior, slopes
 
@@ -45,7 +45,6 @@ __all__ = [
     "draw",
     "left_out",
     "left_out_together",
-    "lifted",
     "log_evidence",
     "pack",
     "posterior",

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.sparse import csr_array
 
-from unpooled.arrays import Array, Float, namespace
+from unpooled.arrays import Array, Float, Number, namespace
 from unpooled.tree import message
 
 
@@ -18,7 +18,7 @@ class Stats(NamedTuple):
     n: Float[Array, "", ">=0 rows"]
     z: Float[Array, "k"]
     y: Float[Array, "o"]
-    zz: Float[Array, "t"]  # the upper triangle of sum w z z', row by row
+    zz: Number[Array, "t"]  # the upper triangle of sum w z z', row by row; integers where features are whole numbers
     zy: Float[Array, "k o"]
     yy: Float[Array, "o", ">=0"]
     group_n: Float[Array, "g", ">=0 rows"]  # the same over the rows of each group; g is 0 without groups
@@ -26,14 +26,19 @@ class Stats(NamedTuple):
     group_y: Float[Array, "g o"]
 
 
-def statistics(z: Array, y: Array, w: Array, group: Array | None = None, groups: int = 0) -> Stats:
+def statistics(
+    z: Array, y: Array, w: Array, group: Array | None = None, groups: int = 0, *, whole: bool = False
+) -> Stats:
     """`Stats` of rows z (..., n, k) and y (..., n, o) with weights w (..., n).
 
-    `group` (..., n) holds the group of each row, -1 for none; `groups` is their number.
+    `group` (..., n) holds the group of each row, -1 for none; `groups` is their number. With `whole`, features times the root of
+    their row's weight are rounded to whole numbers first: sums of their products are then exact, in any order.
     """
     xp = namespace(z)
     root = xp.sqrt(w)[..., None]
     rz, ry = z * root, y * root
+    if whole:
+        rz = xp.rint(rz)
     rows, columns = _triangle(z.shape[-1])
     zz = (rz.swapaxes(-1, -2) @ rz)[..., rows, columns]
     zy = rz.swapaxes(-1, -2) @ ry
@@ -70,12 +75,6 @@ def unpack(triangle: np.ndarray, k: int) -> np.ndarray:
     square = np.zeros((k, k))
     square[_triangle(k)] = triangle
     return square + np.triu(square, 1).T
-
-
-def lifted(stats: Stats, share: float) -> Stats:
-    """The sums with the diagonal of the Gram matrix raised by this share of itself."""
-    rows, columns = _triangle(len(stats.z))
-    return stats._replace(zz=np.where(rows == columns, (1 + share) * stats.zz, stats.zz))
 
 
 def scaled(stats: Stats, scale: np.ndarray) -> Stats:

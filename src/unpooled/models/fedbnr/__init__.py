@@ -2,8 +2,8 @@
 
 What is sent, all of it as SUMs: per round the last layer's statistics (`regression.statistics`) and either a gradient of the kernel's
 parameters (`fedbnr.gradient`) or kernels trained at the clients (`fedbnr.train`); once second moments of columns and targets by bin of a
-column (`fedbnr.effects`); before and after the rounds the SUMs of `unpooled.models.regression`, whose
-scaling and last layer this room shares.
+column (`fedbnr.effects`), and squares of the last layer's features (`regression.squares`); before and after the rounds the SUMs of
+`unpooled.models.regression`, whose scaling and last layer this room shares.
 
 Read in this order:
 
@@ -11,7 +11,7 @@ Read in this order:
 - `kernel_learning`: their questions
 - `round_choice`: which round is kept
 - `last_map`: the features of the last layer; `effects`: the question they need; `marginals`: the distribution of each column
-- `budget`: how many features a budget of bytes allows
+- `budget`: how many features a budget of bytes allows; `settled`: what they are made of, the same for any split
 - `distillation`: learning from rows at the server
 - `checks`: parameters that are refused
 """

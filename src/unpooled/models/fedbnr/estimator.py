@@ -3,8 +3,8 @@
 The first SUM of a round is of the last layer's statistics (`Stats`): it gives the server the evidence of all rows, the best noise and
 prior, and the posterior. The second depends on `kernel`: "exact" sums the gradient of the global evidence, "average" sums kernels trained
 at the clients, "distill" sums their Gram matrices on the server's rows. Errors on held-out rows are part of the second SUM. After the last
-round, one SUM places the features of the last layer, one fits it to all rows, and one of a histogram of residuals recalibrates the
-intervals.
+round, one SUM places the features of the last layer, one of squares chooses the grid they are rounded to, one fits it to all rows, and
+one of a histogram of residuals recalibrates the intervals.
 """
 
 from __future__ import annotations
@@ -18,15 +18,17 @@ from unpooled import tree
 from unpooled.errors import TooFewClients
 from unpooled.federation import Federation
 from unpooled.maths import bayes_linear, descent
+from unpooled.maths.bayes_linear import Stats
 from unpooled.maths.calibration import histogram
 from unpooled.maths.feature_maps import features, start
-from unpooled.models.fedbnr.budget import Size, bytes_left, frequencies_for, rounds_to_learn_in, thinning
+from unpooled.models.fedbnr.budget import Size, fits_a_grid, n_frequencies, rounds_to_learn_in, thinning
 from unpooled.models.fedbnr.checks import check_module, check_parameters
 from unpooled.models.fedbnr.kernel_regression import KernelRegression
 from unpooled.models.fedbnr.last_map import SUM, more_frequencies, sum_map, weigh, with_theta
 from unpooled.models.fedbnr.marginals import Marginals, marginals
 from unpooled.models.fedbnr.round_choice import Best
 from unpooled.models.fedbnr.rounds import exact_step, local_step, moved, overflowed, rows_at_server
+from unpooled.models.fedbnr.settled import settled_lengths, settled_scaling
 from unpooled.models.fedbnr.state import State
 from unpooled.models.regression import (
     Design,
@@ -36,6 +38,7 @@ from unpooled.models.regression import (
     compress_heavy,
     find_groups,
     histograms,
+    put_on_grid,
     standardise,
     sum_statistics,
 )
@@ -60,9 +63,9 @@ class FedBNR(KernelRegression):
     n_frequencies : int or "auto", default="auto"
         Random frequencies; each gives a cosine and a sine. "auto" takes as many as a budget of bytes allows, at most 100: all clients
         together send up to 2 MB, and 5 MB more per 10,000 values (rows times columns) beyond the first. The scales of "ard", "rff" and
-        "additive" are then learned with few frequencies in at most 10 rounds, and the last layer is fitted with more features, whose second
-        moments are sent in single precision. With more than 100 columns, 150 clients, or 1,000 clients times columns, histograms of
-        columns and residuals may exceed that.
+        "additive" are then learned with few frequencies in at most 10 rounds, and the last layer is fitted with more features. These are
+        rounded to a grid, so that their second moments are whole numbers of four bytes. With more than 100 columns, 150 clients, or 1,000
+        clients times columns, histograms of columns and residuals may exceed that.
     spectrum : {"rbf", "matern12", "matern32", "matern52"}, default="rbf"
         The stationary kernel that the frequencies are drawn for.
     frequencies : {"fixed", "free", "shifted"}, default="fixed"
@@ -233,7 +236,8 @@ class FedBNR(KernelRegression):
         """Scaling, columns and the first kernel."""
         self.seed_ = int(rng.integers(2**31))
         self.__dict__.pop("features_", None)  # of an earlier fit
-        scaling, sums = standardise(fed, self._share(), self.seed_, self.missing)
+        scaling, sums = standardise(fed, self._share(), self.seed_, self.missing, needs_held=not self._grows())
+        scaling = settled_scaling(scaling) if self._grows() else scaling
         d = len(scaling.x_mean)
         size = Size(float(sums.all_rows), d, len(fed.names))
         scaling, known = self._columns(fed, scaling, size)
@@ -302,18 +306,32 @@ class FedBNR(KernelRegression):
     def _fit_last_map(self, fed: Federation, learned: Design, known: Marginals | None, fitted: float) -> None:
         """The last layer with more features than the kernel was learned with, fitted to all rows."""
         size = Size(fitted / (1 - self._share()), len(learned.scaling.x_mean), len(fed.names))
-        if self._sums_kernels():
-            assert known is not None
-            self.features_ = SUM
-            self.design_ = sum_map(fed, learned, known, size, self.seed_)
-            self._settle(*weigh(self.design_, self._ask(fed)))
-            self.n_sums_ += 2
+        learned = settled_lengths(learned)
+        if not self._sums_kernels():
+            self.features_ = self.features
+            design = more_frequencies(learned, self._spec() | {"m": n_frequencies(size)}, self.seed_)
+            self._settle(*self._last_sums(fed, design, fits_a_grid(size)))
             return
-        self.features_ = self.features
-        spec = self._spec() | {"m": frequencies_for(bytes_left(size), size.n_clients)}
-        self.design_ = more_frequencies(learned, spec, self.seed_)
-        self._settle(self.design_, self._ask(fed))
+        assert known is not None
+        self.features_ = SUM
+        design = sum_map(fed, learned, known, size, self.seed_)
         self.n_sums_ += 1
+        self._settle(*weigh(*self._last_sums(fed, design, fits_a_grid(size))))
+
+    def _last_sums(self, fed: Federation, design: Design, on_grid: bool) -> tuple[Design, Stats]:
+        """(the design, on a grid if it is to be; the sums of the last layer): one SUM, with a grid two.
+
+        If other clients answer than when the grid was chosen, totals may exceed four bytes: they are asked for again in eight.
+        """
+        asked = self._last_asks()
+        if on_grid:
+            design, rows = put_on_grid(fed, design, **asked)
+            stats = sum_statistics(fed, design, **asked, packed=True)
+            self.n_sums_ += 2
+            if math.isclose(stats.n, rows, rel_tol=1e-9):
+                return design, stats
+        self.n_sums_ += 1
+        return design, sum_statistics(fed, design, **asked)
 
     def _calibrate(self, fed: Federation, wanted: bool | str) -> None:
         """Recalibrate by clients' rows, or by the server's own."""

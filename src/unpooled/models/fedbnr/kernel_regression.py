@@ -89,10 +89,6 @@ class KernelRegression(LastLayer):
             return self._spec()
         return self._spec() | {"m": frequencies_to_learn_with(size)}
 
-    def _single(self) -> bool:
-        """Whether second moments of the last layer are sent in single precision: where a budget of bytes limits the features."""
-        return self._grows()
-
     def _last_share(self) -> float:
         """The share of rows that the last layer leaves out."""
         return 0.0 if self.refit else self._share()

@@ -16,9 +16,10 @@ from unpooled.maths import bayes_linear, sum_of_kernels
 from unpooled.maths.bayes_linear import Stats
 from unpooled.maths.feature_maps import Kernel, Leaves, Spec, start
 from unpooled.maths.sum_of_kernels import Parts
-from unpooled.models.fedbnr.budget import Size, bytes_left, features_for, n_bins
+from unpooled.models.fedbnr.budget import Size, n_bins, n_features
 from unpooled.models.fedbnr.effects import Bins, Effects, curvature, effects, shared_out
 from unpooled.models.fedbnr.marginals import Marginals, bin_edges, drawn_rows, hinge_means, knots, most_knots
+from unpooled.models.fedbnr.settled import settled
 from unpooled.models.regression import Design
 
 SUM = "sum of kernels"
@@ -42,23 +43,22 @@ def more_frequencies(learned: Design, spec: Spec, seed: int) -> Design:
 def sum_map(fed: Federation, learned: Design, known: Marginals, size: Size, seed: int) -> Design:
     """The sum of kernels with as many features as the budget allows, at the length scales that were learned: one SUM."""
     seen = tree.map(doubles, fed.sum(effects, Bins(learned.scaling, bin_edges(known, n_bins(size)))))
-    n_features = features_for(bytes_left(size), size.n_clients)
     log_scale = learned.kernel.theta["log_scale"]
-    parts = _placed(known, seen, np.exp(log_scale), n_features, seed)
+    parts = _placed(known, seen, np.exp(log_scale), n_features(size), seed)
     theta = {"log_scale": log_scale, "weights": np.ones(sum_of_kernels.N_BLOCKS)}
     return learned._replace(kernel=Kernel(theta, parts._asdict()))
 
 
-def _placed(known: Marginals, seen: Effects, length: np.ndarray, n_features: int, seed: int) -> Parts:
-    """Knots where single columns bend y, and points where rows are likely."""
+def _placed(known: Marginals, seen: Effects, length: np.ndarray, k: int, seed: int) -> Parts:
+    """Knots where single columns bend y, and points where rows are likely: k features in all."""
     d = len(length)
-    wanted = shared_out(curvature(seen), most_knots(known), min(int(HINGES * n_features), KNOTS * d))
+    wanted = shared_out(curvature(seen), most_knots(known), min(int(HINGES * k), KNOTS * d))
     by_column = knots(known, wanted)
     columns = np.repeat(np.arange(d), [len(k) for k in by_column])
     at = np.concatenate(by_column)
-    second_moments = bayes_linear.unpack(seen.moments, d) / max(seen.rows[0].sum(), 1.0)
+    second_moments = settled(bayes_linear.unpack(seen.moments, d) / max(seen.rows[0].sum(), 1.0))
     rows = drawn_rows(known, second_moments, seed)
-    n_points = max(n_features - d - len(at), MIN_POINTS)
+    n_points = max(k - d - len(at), MIN_POINTS)
     points = sum_of_kernels.choose_points(length, rows, n_points, np.random.default_rng([seed, 2]))
     shorter, n_left = sum_of_kernels.SHORTER * length, n_points - len(points)
     fine = sum_of_kernels.choose_points(shorter, rows, n_left, np.random.default_rng([seed, 3]))

@@ -90,9 +90,12 @@ def drawn_rows(known: Marginals, second_moments: np.ndarray, seed: int) -> np.nd
     spread = np.where(varies, spread, 1.0)
     correlation = np.where(np.outer(varies, varies), second_moments / np.outer(spread, spread), 0.0)
     values, vectors = np.linalg.eigh(correlation)
-    normal = np.random.default_rng([seed, 1]).standard_normal((N_DRAWN, d)) * np.sqrt(np.maximum(values, 0.0))
-    normal = normal @ vectors.T
-    normal /= np.sqrt(np.maximum((vectors**2 @ np.maximum(values, 0.0)), 1e-12))
+    values = np.maximum(values, 0.0)
+    root = (
+        vectors * np.sqrt(values) @ vectors.T
+    )  # symmetric: it does not depend on which eigenvectors are found for equal eigenvalues
+    normal = np.random.default_rng([seed, 1]).standard_normal((N_DRAWN, d)) @ root
+    normal /= np.sqrt(np.maximum(vectors**2 @ values, 1e-12))
     levels = norm.cdf(normal)
     return np.column_stack([_quantiles(*occupied(known, j), levels[:, j]) for j in range(d)])
 

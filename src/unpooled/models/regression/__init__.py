@@ -3,7 +3,8 @@
 `BayesianRegression` is the estimator; `FedBNR` and the regression baselines build on this room.
 
 What is sent, all of it as SUMs: counts, sums and squares of columns and targets (`regression.sums`, `regression.scatter`); with
-`inputs="robust"` histograms of columns (`regression.spreads`); second moments of features and targets (`regression.statistics`); with
+`inputs="robust"` histograms of columns (`regression.spreads`); second moments of features and targets (`regression.statistics`), before
+that sums of squares where features are put on a grid (`regression.squares`); with
 `group_by` row counts per value of one column (`regression.count`); with `recalibrate` a histogram of left-out residuals
 (`regression.residuals`, `regression.client_residuals`).
 
@@ -21,7 +22,7 @@ The formulas are in `unpooled.maths`: `bayes_linear` (posterior), `predictive` (
 """
 
 from unpooled.models.regression.bayesian_regression import BayesianRegression
-from unpooled.models.regression.design import Design, group_of, statistics, sum_statistics
+from unpooled.models.regression.design import Design, group_of, put_on_grid, statistics, sum_statistics
 from unpooled.models.regression.group_effects import check_group_by, find_groups, members
 from unpooled.models.regression.heavy_tails import BINS, MAX_THINNING, MIDDLES
 from unpooled.models.regression.last_layer import LastLayer
@@ -52,6 +53,7 @@ __all__ = [
     "group_of",
     "histograms",
     "members",
+    "put_on_grid",
     "standard",
     "standard_rows",
     "standardise",

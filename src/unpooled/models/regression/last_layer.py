@@ -81,10 +81,6 @@ class LastLayer(RegressorMixin, UpdatedLastLayer):
         """The fraction of rows whose residuals recalibrate; 0 for all, each left out in closed form."""
         return self._share()
 
-    def _single(self) -> bool:
-        """Whether second moments of the last layer are sent in single precision."""
-        return False
-
     def _tilts(self) -> tuple[float, ...]:
         """How far the prior of the weights may favour directions in which rows vary most: see `predictive.TILTS`."""
         return (0.0,)
@@ -264,13 +260,11 @@ class LastLayer(RegressorMixin, UpdatedLastLayer):
 
     def _ask(self, fed: Federation) -> Stats:
         """One SUM of second moments over a federation."""
-        asked: dict[str, Any] = {
-            "spec": self._spec(),
-            "share": self._last_share(),
-            "seed": self.seed_,
-            "single": self._single(),
-        }
-        return sum_statistics(fed, self.design_, **asked)
+        return sum_statistics(fed, self.design_, **self._last_asks())
+
+    def _last_asks(self) -> dict[str, Any]:
+        """Options of questions to the rows that the last layer is fitted to."""
+        return {"spec": self._spec(), "share": self._last_share(), "seed": self.seed_}
 
     def _remember(self, fed: Federation, scaling: Scaling) -> None:
         """Remember the federation for `forget`, and whether there is one target."""

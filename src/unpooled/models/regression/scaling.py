@@ -150,10 +150,15 @@ def check_targets(fed: Federation) -> None:
             )
 
 
-def standardise(fed: Federation, share: float, seed: int, missing: str, scale: bool = True) -> tuple[Scaling, Sums]:
-    """Means over all clients and, with `scale`, standard deviations about them: one SUM each."""
+def standardise(
+    fed: Federation, share: float, seed: int, missing: str, scale: bool = True, needs_held: bool = True
+) -> tuple[Scaling, Sums]:
+    """Means over all clients and, with `scale`, standard deviations about them: one SUM each.
+
+    Without `needs_held` the fit can do without rows held out: there is a warning if there are none, else an error.
+    """
     first = tree.map(to_numpy, fed.sum(sums.using(share=share, seed=seed), None))
-    _check_sums(first, share, missing, names_of(fed, len(first.seen)))
+    _check_sums(first, share, missing, names_of(fed, len(first.seen)), needs_held)
     mean = first.x / np.maximum(first.seen, 1)
     centred = Scaling(mean, mean, np.ones_like(mean), first.y / first.rows, np.ones_like(first.y))
     if not scale:
@@ -187,15 +192,13 @@ def compress_heavy(scaling: Scaling, counts: np.ndarray) -> Scaling:
     return scaling._replace(x_mean=x_mean, x_scale=x_scale, tails=in_data_units)
 
 
-def _check_sums(first: Sums, share: float, missing: str, names: list[str]) -> None:
-    """Refuse too few rows, nothing held out, and missing values where they are refused."""
+def _check_sums(first: Sums, share: float, missing: str, names: list[str], needs_held: bool) -> None:
+    """Refuse too few rows, nothing held out where it is needed, and missing values where they are refused."""
     if first.rows < 2:
         plural = "" if first.rows == 1 else "s"
         raise BadData(f"all clients together have {first.rows:g} sample{plural} to fit: at least 2 are needed")
     if share > 0 and first.all_rows - first.rows < 1:
-        raise BadData(
-            f"validation_fraction={share} holds out none of {first.rows:g} rows: raise it, or set it to 0 for none"
-        )
+        _tell_none_held(share, first.rows, needs_held)
     gaps = first.rows * len(first.seen) - first.seen.sum()
     most_gaps = called(names, [int(np.argmin(first.seen))])
     if gaps > 1e-9 * first.rows and missing == "refuse":
@@ -208,6 +211,15 @@ def _check_sums(first: Sums, share: float, missing: str, names: list[str]) -> No
             DataWarning,
             stacklevel=2,
         )
+
+
+def _tell_none_held(share: float, rows: float, needed: bool) -> None:
+    """Refuse a fit without rows held out, or warn if it can do without."""
+    none = f"validation_fraction={share} holds out none of {rows:g} rows"
+    if needed:
+        raise BadData(f"{none}: raise it, or set it to 0 for none")
+    text = f"{none}: the kernel of the last round is taken; raise it to choose the round, or use BayesianRegression for so few rows"
+    warnings.warn(text, DataWarning, stacklevel=2)
 
 
 def check_varies(yy: np.ndarray, y: np.ndarray, rows: float) -> None:
