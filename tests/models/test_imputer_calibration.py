@@ -1,11 +1,14 @@
 """MixtureImputer's intervals: a histogram per column, from hidden cells and from those that the final fit has seen."""
 
+import types
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
 import unpooled as up
-from unpooled.models.mixture_imputer import calibration, candidates
+from unpooled.maths import mixture
+from unpooled.models.mixture_imputer import calibration, candidates, choice
 
 BINS = calibration.BINS
 FLAT = np.full(BINS, 1 / BINS)
@@ -82,3 +85,15 @@ def test_columns_that_nearly_determine_each_other_are_filled_by_weak_priors(monk
     monkeypatch.setattr(candidates, "SINGLE", (1.0, 10.0, 0.1))
     monkeypatch.setattr(candidates, "WEAK_SIZES", ())
     assert weak < 0.7 * error()
+
+
+def test_the_gaussian_that_all_are_anchored_to_is_the_same_when_they_are_judged_and_when_they_fill():
+    """The share of a strong prior, which foretells the mean of the column, must not make it the anchor of the others."""
+    kinds = [candidates.Kind(1, 4.0, 0.0), candidates.Kind(2, 4.0, 0.0), candidates.Kind(1, 400.0, 0.0)]
+    params = [
+        mixture.Params(np.full(kind.k, 1 / kind.k), np.zeros((kind.k, 4)), np.zeros((kind.k, 10))) for kind in kinds
+    ]
+    tried = tuple(candidates.Candidate(p, kind.prior, kind.pooled, 0.0, True) for p, kind in zip(params, kinds))
+    state = types.SimpleNamespace(candidates=tried)
+    shares = np.tile([0.0, 0.7, 0.3], (4, 1))
+    assert choice._kept(state, shares).tolist() == [1, 0, 2]

@@ -318,7 +318,7 @@ class MixtureImputer(Filling, Estimator):
 
     def finish(self, fed: Federation, state: State) -> None:
         """Set the mixtures, their shares by column and the calibration of intervals."""
-        best = next(c for c in state.candidates if not c.logs)
+        best = max(zip(state.shares.mean(0), state.candidates), key=lambda pair: (not pair[1].logs, pair[0]))[1]
         self.weights_, self.means_ = best.params.weights, best.params.means
         self.covariances_ = gaussian.unpack_triangle(best.params.covs)
         self.prior_, self.central_, self.hidden_rmse_ = best.prior, state.central, state.errors
