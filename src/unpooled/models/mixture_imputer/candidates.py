@@ -17,9 +17,13 @@ PRIORS = (1.0, 10.0)  # times the number of columns: rows of uncorrelated column
 SINGLE = (
     *PRIORS,
     0.1,
+    0.01,
+    0.001,
     30.0,
     100.0,
 )  # the same for one component: weak if columns hardly differ, strong if they hardly depend on others
+WEAK = 0.03  # the same for several components, so that columns that nearly determine each other are seen to do so
+WEAK_SIZES = (2, 3, 5)
 POOLED = 4.0  # times the number of columns: rows with the covariance of all components that each component is given
 ROWS_A_PARAMETER = 10  # a size with fewer has no covariances of its own
 ROWS_A_COLUMN = 4  # a component with fewer for each column is not tried
@@ -61,6 +65,9 @@ def automatic(rows: float, e: int, prior: float | None = None) -> list[Kind]:
             kinds.append(Kind(k, priors[0], POOLED * e))
         if rows >= ROWS_A_PARAMETER * k * per_component:
             kinds.append(Kind(k, priors[0], 0.0))
+    if prior is None:
+        shared = [kind for kind in kinds if kind.pooled and kind.k in WEAK_SIZES]
+        kinds += [kind._replace(prior=WEAK * e) for kind in shared]
     patterns = min(rows, 2.0**e)
     spent = np.cumsum([kind.k * patterns * e**3 for kind in kinds])
     return [kind for kind, work in zip(kinds, spent) if kind.k == 1 or work <= WORK]

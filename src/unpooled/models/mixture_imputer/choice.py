@@ -97,11 +97,17 @@ def _shares(gram: np.ndarray, held: np.ndarray, usable: np.ndarray, of_levels: n
 
 
 def _kept(state: State, shares: np.ndarray) -> np.ndarray:
-    """The mixtures that count somewhere, by how much, and one Gaussian in any case: the others are anchored to it."""
+    """The mixtures that count somewhere, by how much, and in any case the Gaussian that all are anchored to, before other single ones.
+
+    It is the one that they were anchored to when they were judged. One of a strong prior would hold all values near the mean of the column.
+    """
     kept = np.flatnonzero(shares.max(0) > 0)
     ones = [i for i, c in enumerate(state.candidates) if is_anchor(c)]
-    if ones and not set(ones) & set(kept):
-        kept = np.union1d(kept, ones[:1])
     if not len(kept):
         kept = np.array([states.single(state)])
-    return kept[np.argsort(-shares[:, kept].mean(0), kind="stable")].astype(int)
+    kept = kept[np.argsort(-shares[:, kept].mean(0), kind="stable")]
+    if ones:
+        kept = kept[kept != ones[0]]
+        first = next((place for place, i in enumerate(kept) if i in ones), len(kept))
+        kept = np.insert(kept, first, ones[0])
+    return kept.astype(int)

@@ -2,8 +2,8 @@
 
 How many components, and how strong a prior, is decided by cells that every client hides from itself for the first rounds:
 candidates are fitted side by side in the same rounds, then logistic regressions of columns of levels (one SUM of scores and curvature a
-round); one SUM of products of their errors says how much each counts, one SUM of a histogram calibrates intervals, and those that count
-are fitted to all cells.
+round); one SUM of products of their errors says how much each counts, those that count are fitted to all cells, and SUMs of histograms
+calibrate intervals.
 """
 
 from __future__ import annotations
@@ -23,14 +23,13 @@ from unpooled.maths.mixture import Params
 from unpooled.models import initialization as start
 from unpooled.models.column_names import n_columns
 from unpooled.models.initialization import Frame
+from unpooled.models.mixture_imputer import calibration, choice, logarithms, logistic
 from unpooled.models.mixture_imputer import candidates as trying
-from unpooled.models.mixture_imputer import choice, logarithms, logistic
 from unpooled.models.mixture_imputer.candidates import Candidate
 from unpooled.models.mixture_imputer.embedding import Embedding
 from unpooled.models.mixture_imputer.filling import Filling
 from unpooled.models.mixture_imputer.logarithms import start_frame
 from unpooled.models.mixture_imputer.questions import (
-    BINS,
     Asked,
     Ensemble,
     calibrate,
@@ -47,6 +46,7 @@ from unpooled.models.mixture_imputer.state import (
     FITTING,
     JUDGED,
     REGRESSING,
+    SETTLED,
     State,
     layout,
     models,
@@ -61,7 +61,6 @@ NEWTON = {
     REGRESSING: 10,
     ENDING: 4,
 }  # rounds of Newton's method at most, from coefficients 0 and from those without hidden cells
-STEADY = 30.0  # cells of a flat histogram that are added to what the hidden cells say of intervals: few say little
 
 
 class MixtureImputer(Filling, Estimator):
@@ -77,7 +76,7 @@ class MixtureImputer(Filling, Estimator):
     n_components : int, list of int or "auto", default="auto"
         Number of components, or several of which hidden cells choose one. "auto" weighs mixtures of 1 to 12 components.
     prior : float or None, default=None
-        How many rows of uncorrelated columns the prior is worth; None tries one and ten times the number of columns.
+        How many rows of uncorrelated columns the prior is worth; None tries from a thousandth to 100 times the number of columns.
     hide : float, default=0.1
         The share of cells that is held back to choose by, and to calibrate intervals with; 0 needs one candidate.
     choose_iter : int, default=30
@@ -112,8 +111,8 @@ class MixtureImputer(Filling, Estimator):
         Which kept mixtures are of logarithms in these columns.
     hidden_rmse_ : ndarray
         Root mean squared error of every candidate on hidden cells, in standard deviations of the columns.
-    central_ : ndarray
-        Histogram by which intervals are calibrated.
+    central_ : ndarray of shape (n_columns, n_bins)
+        Histograms by which intervals are calibrated: where numbers of each column lie in their distributions, 0 in the middle.
 
     References
     ----------
@@ -204,7 +203,7 @@ class MixtureImputer(Filling, Estimator):
             shares=equal,
             crossed=np.stack([equal] * 2),
             level_shares=np.zeros((d, len(logistic.VARIANTS))),
-            central=np.full(BINS, 1 / BINS),
+            central=np.full((d, calibration.BINS), 1 / calibration.BINS),
             errors=np.full(c, np.nan),
             kinds=tuple(embedding.kinds),
             levels=tuple(embedding.levels),
@@ -242,6 +241,8 @@ class MixtureImputer(Filling, Estimator):
             state = state._replace(stage=REGRESSING, rounds=0)
         if state.stage == JUDGED:
             return self._calibrate(fed, state)
+        if state.stage == SETTLED:
+            return self._recalibrate(fed, state)
         if state.stage in NEWTON and _regressing(state):
             return self._regress(fed, state)
         if state.stage == REGRESSING:
@@ -261,7 +262,7 @@ class MixtureImputer(Filling, Estimator):
         state = state._replace(candidates=tried, rounds=state.rounds + 1)
         late = isinstance(self.n_components, str) and state.rounds >= AFTER
         if state.stage == CHOSEN and (settled(state) or (self.hide > 0 and late)):
-            state = _ending(state)
+            state = state._replace(stage=SETTLED) if self.hide else _ending(state)
         phase = "choosing, some cells hidden" if hide else "final fit, all cells"
         return state, {"loglik": leading.loglik, "candidates": len(active), "phase": phase}
 
@@ -293,10 +294,23 @@ class MixtureImputer(Filling, Estimator):
 
         The shares that a half of the rows is looked at with are those of the other half, which have not seen its cells.
         """
-        asked = Ensemble(tuple(c.params for c in state.candidates), state.crossed)
-        central = to_numpy(fed.sum(calibrate.using(hide=self.hide, **options(state, state.candidates)), asked))
-        central = central + STEADY * np.full(BINS, 1 / BINS)
+        central = self._histograms(fed, state, state.crossed, self.hide)
         return state._replace(stage=CHOSEN, central=central), {"candidates": len(state.candidates)}
+
+    def _recalibrate(self, fed: Federation, state: State) -> tuple[State, Info]:
+        """The same with more cells, where hidden ones are few, under the mixtures and shares that the fit ends with."""
+        held = again = seen = state.central
+        if held.sum() < calibration.ENOUGH:
+            both = np.stack([state.shares] * 2)
+            again = self._histograms(fed, state, both, self.hide)
+            seen = self._histograms(fed, state, both, max(self.hide, calibration.SEEN))
+        central = calibration.by_column(held, again, seen)
+        return _ending(state._replace(central=central)), {"candidates": len(state.candidates)}
+
+    def _histograms(self, fed: Federation, state: State, shares: np.ndarray, share: float) -> np.ndarray:
+        """Where so many of the numbers lie in their distributions, (d, b)."""
+        asked = Ensemble(tuple(c.params for c in state.candidates), shares)
+        return to_numpy(fed.sum(calibrate.using(hide=share, **options(state, state.candidates)), asked))
 
     def done(self, state: State, history: list[Info]) -> bool:
         """Whether the last stage is reached."""
@@ -304,7 +318,7 @@ class MixtureImputer(Filling, Estimator):
 
     def finish(self, fed: Federation, state: State) -> None:
         """Set the mixtures, their shares by column and the calibration of intervals."""
-        best = next(c for c in state.candidates if not c.logs)
+        best = max(zip(state.shares.mean(0), state.candidates), key=lambda pair: (not pair[1].logs, pair[0]))[1]
         self.weights_, self.means_ = best.params.weights, best.params.means
         self.covariances_ = gaussian.unpack_triangle(best.params.covs)
         self.prior_, self.central_, self.hidden_rmse_ = best.prior, state.central, state.errors

@@ -18,7 +18,7 @@ from unpooled.estimator import rows_of
 from unpooled.maths import gaussian, imputation
 from unpooled.maths.imputation import Laws
 from unpooled.maths.mixture import Params
-from unpooled.models.mixture_imputer import ensemble, logistic
+from unpooled.models.mixture_imputer import calibration, ensemble, logistic
 from unpooled.models.mixture_imputer.embedding import Embedding
 from unpooled.models.mixture_imputer.frames import like_given
 from unpooled.models.mixture_imputer.sensitivity import Sensitivity, shifted_answers
@@ -106,11 +106,12 @@ class Filling(OneToOneFeatureMixin, TransformerMixin):
                 f"coverage={coverage!r} must be between 0 and 1: it is the share of gaps inside their interval"
             )
         x, layout = self._rows(X), self._layout()
-        laws, central = self._laws(x), self._calibrated(coverage)
+        laws = self._laws(x)
+        histograms = np.broadcast_to(self.central_, (x.shape[1], np.shape(self.central_)[-1]))
         low = self._filled(x, laws)
         high = np.array(low)
         for j in layout.numbers:
-            mine = self._numbers(laws, j)
+            mine, central = self._numbers(laws, j), calibration.nominal(histograms[j], coverage)
             low[mine.rows, j] = layout.natural(imputation.quantile(mine, (1 - central) / 2), j)
             high[mine.rows, j] = layout.natural(imputation.quantile(mine, (1 + central) / 2), j)
         return low, high
@@ -228,11 +229,6 @@ class Filling(OneToOneFeatureMixin, TransformerMixin):
             ends = probs.cumsum(1)
             out[rows, j] = (ends[:, :-1] < rng.random((len(rows), 1))).sum(1)
         return out
-
-    def _calibrated(self, coverage: float) -> float:
-        """The nominal coverage at which this share of the hidden cells was inside."""
-        share = np.append(0.0, np.cumsum(self.central_) / self.central_.sum())
-        return float(np.interp(coverage, share, np.linspace(0, 1, len(share))).clip(1e-6, 1 - 1e-6))
 
     # ---- columns ----
 

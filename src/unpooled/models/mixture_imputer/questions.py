@@ -14,11 +14,11 @@ from unpooled.maths.imputation import Laws
 from unpooled.maths.mixture import Params, Stats
 from unpooled.models.initialization import Centre, Counts, count_rows
 from unpooled.models.mixture_imputer import ensemble, logistic
+from unpooled.models.mixture_imputer.calibration import BINS
 from unpooled.models.mixture_imputer.embedding import Embedding
 from unpooled.models.mixture_imputer.logistic import Logistic
 from unpooled.tree import message
 
-BINS = 200  # of the histogram by which intervals are calibrated
 BLOCK = 2000  # hidden cells at a time
 
 
@@ -173,13 +173,13 @@ def _errors(
 @client("mixture_imputer.calibrate", SUM, adds=True, batched=False)
 def calibrate(
     down: Ensemble, client: Client, *, hide: float, columns: dict, logs: list
-) -> Float[Array, "b", ">=0 rows"]:
-    """Histogram of |2 F(value) - 1| over hidden numbers: flat if intervals are right."""
+) -> Float[Array, "j b", ">=0 rows"]:
+    """Histograms of |2 F(value) - 1| over a share `hide` of the numbers of each column: flat if intervals are right."""
     embedding, (x, w) = Embedding.of(columns), _table(client)
     hidden = imputation.hidden(x, hide) & (w > 0)[:, None]
     hidden[:, embedding.discrete] = False
     which, shares = imputation.half(x).astype(int), to_numpy(down.shares)
-    total = np.zeros(BINS)
+    total = np.zeros((x.shape[1], BINS))
     for rows, of, blanked in _one_by_one(x, hidden):
         laws = ensemble.by_candidate(down.candidates, logs, blanked, embedding)
         for j in np.unique(of):
@@ -187,7 +187,7 @@ def calibrate(
             each = [ensemble.cells(law, embedding.parts[j].start, mine) for law in laws]
             law = ensemble.joined(each, shares[which[rows[mine]], j])
             central = np.abs(2 * imputation.cdf(law, embedding.embedded_column(x[rows[mine], j], j)[:, 0]) - 1)
-            total += np.histogram(central, bins=BINS, range=(0, 1), weights=w[rows[mine]])[0]
+            total[j] += np.histogram(central, bins=BINS, range=(0, 1), weights=w[rows[mine]])[0]
     return total
 
 

@@ -12,8 +12,8 @@ from unpooled.models.mixture_imputer.embedding import Embedding
 from unpooled.models.mixture_imputer.logistic import Logistic, Regression
 from unpooled.tree import message
 
-# stages: mixtures and then regressions without the hidden cells, shares known, mixtures and then regressions with all cells
-FITTING, REGRESSING, JUDGED, CHOSEN, ENDING, ENDED = range(6)
+# stages: mixtures and then regressions without the hidden cells, shares known, mixtures with all cells, intervals, and then regressions
+FITTING, REGRESSING, JUDGED, CHOSEN, SETTLED, ENDING, ENDED = range(7)
 
 
 @message("mixture_imputer.State")
@@ -28,7 +28,7 @@ class State(NamedTuple):
     shares: np.ndarray  # (d, candidates)
     crossed: np.ndarray  # (2, d, candidates), for either half of the rows by the hidden cells of the other
     level_shares: np.ndarray  # (d, variants), of the regressions; 0 for numbers
-    central: np.ndarray  # (b,), histogram over hidden numbers
+    central: np.ndarray  # (d, b), histograms of numbers by column
     errors: np.ndarray  # (candidates,) root mean squares, in standard deviations
     kinds: tuple[str, ...]
     levels: tuple[int, ...]

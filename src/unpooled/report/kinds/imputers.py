@@ -102,16 +102,16 @@ def _error_of(parts: Parts, share: np.ndarray, x: np.ndarray, j: int) -> float:
 
 
 def _coverage(model: Any) -> str:
-    """Promised against seen coverage of intervals before they were calibrated, from the histogram of hidden cells."""
-    central = np.asarray(getattr(model, "central_", []), dtype=float)
+    """Promised against seen coverage of intervals before they were calibrated, from the histograms of all columns."""
+    central = np.atleast_2d(np.asarray(getattr(model, "central_", []), dtype=float)).mean(0)
     if not len(central) or np.ptp(central) == 0 or not getattr(model, "hide", 0):
         return ""
     seen = np.cumsum(central) / central.sum()
     every = np.arange(len(central) // 10, len(central) + 1, len(central) // 10)
-    picture = svg.reliability(every / len(central), seen[every - 1], "promised coverage", "hidden cells inside")
+    picture = svg.reliability(every / len(central), seen[every - 1], "promised coverage", "cells inside")
     return markup.figure(
         picture,
-        "Intervals as the mixture gives them, on hidden cells. The intervals that the model gives are corrected by this curve.",
+        "Intervals as the mixture gives them, mean of all columns; those of the model are corrected by a curve per column.",
     )
 
 
