@@ -63,6 +63,7 @@ from unpooled.models.open_mixture.shared_weights import (
     server_mixtures,
     should_split,
     split_atoms,
+    with_common_weights,
 )
 from unpooled.models.open_mixture.topics import agglomerate
 from unpooled.tree import message
@@ -134,13 +135,14 @@ def _after_search(phase: Search, state: State, fed: Federation) -> State:
     both = (atoms, gaussians) if gaussians else (atoms,)
     held = holder_sums(fed, both)
     if gaussians and all(h.n_clusters == 1 for h in held):
-        return _split_or_share(Split((atoms._replace(validated=False),)), state, fed)
+        found = tuple(c for c in phase.candidates if c.structure == GAUSSIANS)
+        return _split_or_share(Split((atoms._replace(validated=False),), found), state, fed)
     merges = [agglomerate(h.sums) for h in held]
     counts, rng = client_counts(fed, both, merges, state.min_count), fed.journal.rng
     groupings = [group_by_holders("topics", atoms, held[0], merges[0], counts[0], rng)]
     if gaussians and directions.components_share_holders(counts[1], held[1].within, held[1].products, rng):
-        found = group_by_holders("groups", gaussians._replace(validated=True), held[1], merges[1], counts[1], rng)
-        groupings.append(found)
+        copy = gaussians._replace(validated=True)
+        groupings.append(group_by_holders("groups", copy, held[1], merges[1], counts[1], rng))
     return state._replace(
         phase=Compare((*last_gaussians, *(g.candidate for g in groupings))),
         groupings={g.candidate.id: g for g in groupings},
@@ -234,6 +236,7 @@ class Split(NamedTuple):
     """The atoms, split in two and refitted until they are small enough to sample rows from."""
 
     candidates: tuple[Candidate, ...]  # one
+    found: tuple[Candidate, ...]  # Gaussians that the search ended with
     round: int = 0
 
     def next(self, state: State, fed: Federation) -> State:
@@ -247,9 +250,10 @@ def _split_or_share(phase: Split, state: State, fed: Federation) -> State:
     if should_split(atoms, state.rows) and phase.round < SPLIT_ROUNDS * MAX_SPLITS:
         return state._replace(phase=phase._replace(candidates=(split_atoms(atoms),)))
     shapes = [path.shape for path in state.paths]
-    mixtures = server_mixtures(atoms, state.centres, state.rows, shapes, fed.journal.rng)
+    found = [with_common_weights(c) for c in phase.found]
+    mixtures = server_mixtures(atoms, state.centres, state.rows, shapes, fed.journal.rng, max(c.size for c in found))
     pool = {id: mixture for id, (mixture, _) in mixtures.items()}
-    return state._replace(phase=Shared(first_shared(mixtures, shapes), pool), evaluated={})
+    return state._replace(phase=Shared((*first_shared(mixtures, shapes), *found), pool), evaluated={})
 
 
 @message("open_mixture.Shared")
@@ -282,9 +286,9 @@ class Shared(NamedTuple):
         return [[c for c in candidates if c.shape == shape] for shape in SHAPES]
 
     def _neighbours(self, c: Candidate) -> list[Candidate]:
-        """Candidates with one cluster less or more."""
+        """Candidates with one cluster less or more: where the server started, and by splits."""
         ids = [f"{c.shape}-{k}" for k in range(c.size - 1, c.size + 2)]
-        return [self.pool[id] for id in ids if id in self.pool]
+        return [*(self.pool[id] for id in ids if id in self.pool), *split_widest(c, N_SPLITS)]
 
 
 # ---- the last phases ----
