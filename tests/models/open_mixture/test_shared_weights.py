@@ -17,7 +17,6 @@ from unpooled.models.open_mixture.shared_weights import (
     split_atoms,
     tied_starts,
     whitened,
-    with_common_weights,
 )
 
 CENTRES = 7.0 * np.array([[0, 0], [1, 0], [0, 1], [1, 1], [2, 0.5]])
@@ -106,10 +105,3 @@ def test_clusters_on_rings_are_found_though_a_few_gaussians_fit_no_better_than_o
     model = up.OpenMixture(site_offsets=False, random_state=0).fit(x, by=by)
     assert (model.alike_, model.n_components_) == (True, 18)
     assert adjusted_rand_score(y, model.predict(x)) > 0.95
-
-
-def test_gaussians_of_clients_with_weights_of_their_own_become_a_mixture_of_all_rows():
-    params = Params(np.array([0.3, 0.7]), np.zeros((2, 2)), np.ones(2))
-    found = with_common_weights(Candidate("spherical-2", "gaussians", "spherical", Proposal(params, np.zeros((0, 2)))))
-    assert (found.structure, found.size, found.state_id) == ("shared", 2, "shared-spherical-2-found")
-    np.testing.assert_array_equal(found.proposal.topics, [[0.3, 0.7]])

@@ -36,7 +36,7 @@ N_INITIAL_SIZES = 8  # numbers of clusters tried first, per covariance type
 N_KEPT = 2  # candidates that survive a refinement
 N_PAIRS_SEARCH = 1  # at a refinement, candidates with up to this many pairs of the best one's Gaussians merged enter
 N_PAIRS_SHARED = 3  # the same where clients share their weights
-N_SPLITS = 2  # in Search and Shared, candidates with one of this many wide Gaussians split enter too
+N_SPLITS = 2  # in Search, candidates with one of this many wide Gaussians split enter too
 SEPARATE_SHAPES = (
     8  # in Shared, covariance types compete only after this many rounds: k-means starts favour spherical ones
 )

@@ -63,7 +63,6 @@ from unpooled.models.open_mixture.shared_weights import (
     server_mixtures,
     should_split,
     split_atoms,
-    with_common_weights,
 )
 from unpooled.models.open_mixture.topics import agglomerate
 from unpooled.tree import message
@@ -135,8 +134,7 @@ def _after_search(phase: Search, state: State, fed: Federation) -> State:
     both = (atoms, gaussians) if gaussians else (atoms,)
     held = holder_sums(fed, both)
     if gaussians and all(h.n_clusters == 1 for h in held):
-        found = tuple(c for c in phase.candidates if c.structure == GAUSSIANS)
-        return _split_or_share(Split((atoms._replace(validated=False),), found), state, fed)
+        return _split_or_share(Split((atoms._replace(validated=False),)), state, fed)
     merges = [agglomerate(h.sums) for h in held]
     counts, rng = client_counts(fed, both, merges, state.min_count), fed.journal.rng
     groupings = [group_by_holders("topics", atoms, held[0], merges[0], counts[0], rng)]
@@ -236,7 +234,6 @@ class Split(NamedTuple):
     """The atoms, split in two and refitted until they are small enough to sample rows from."""
 
     candidates: tuple[Candidate, ...]  # one
-    found: tuple[Candidate, ...]  # Gaussians that the search ended with
     round: int = 0
 
     def next(self, state: State, fed: Federation) -> State:
@@ -250,10 +247,9 @@ def _split_or_share(phase: Split, state: State, fed: Federation) -> State:
     if should_split(atoms, state.rows) and phase.round < SPLIT_ROUNDS * MAX_SPLITS:
         return state._replace(phase=phase._replace(candidates=(split_atoms(atoms),)))
     shapes = [path.shape for path in state.paths]
-    found = [with_common_weights(c) for c in phase.found]
-    mixtures = server_mixtures(atoms, state.centres, state.rows, shapes, fed.journal.rng, max(c.size for c in found))
+    mixtures = server_mixtures(atoms, state.centres, state.rows, shapes, fed.journal.rng)
     pool = {id: mixture for id, (mixture, _) in mixtures.items()}
-    return state._replace(phase=Shared((*first_shared(mixtures, shapes), *found), pool), evaluated={})
+    return state._replace(phase=Shared(first_shared(mixtures, shapes), pool), evaluated={})
 
 
 @message("open_mixture.Shared")
@@ -286,9 +282,9 @@ class Shared(NamedTuple):
         return [[c for c in candidates if c.shape == shape] for shape in SHAPES]
 
     def _neighbours(self, c: Candidate) -> list[Candidate]:
-        """Candidates with one cluster less or more: where the server started, and by splits."""
+        """Candidates with one cluster less or more."""
         ids = [f"{c.shape}-{k}" for k in range(c.size - 1, c.size + 2)]
-        return [*(self.pool[id] for id in ids if id in self.pool), *split_widest(c, N_SPLITS)]
+        return [self.pool[id] for id in ids if id in self.pool]
 
 
 # ---- the last phases ----

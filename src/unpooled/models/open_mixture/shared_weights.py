@@ -1,6 +1,5 @@
 """Where clients do not differ: starting points for the Gaussian mixture that pooled rows would get; sends nothing.
 
-The Gaussians that were found with weights of the clients' own are some of them.
 The atoms are split until each has few rows. The server samples rows from them and fits mixtures of 1, 2, ... Gaussians to the sample.
 With so many columns that the atoms stay coarse, the sample decides the numbers of Gaussians to try and nothing else: the mixtures
 then start, as on pooled rows, from k-means, namely of the clients' centres. Where a Gaussian has fewer rows than its covariance has
@@ -76,29 +75,15 @@ def split_atoms(atoms: Candidate) -> Candidate:
     return atoms._replace(id=f"{atoms.id}-2", proposal=Proposal(halves, weights[None]))
 
 
-# ---- Gaussians that the search found ----
-
-
-def with_common_weights(c: Candidate) -> Candidate:
-    """A mixture whose clients had weights of their own, with the weights of all rows for all."""
-    topics = to_numpy(c.proposal.params.weights)[None]
-    return c._replace(id=f"{c.id}-found", structure=SHARED, proposal=c.proposal._replace(topics=topics))
-
-
 # ---- mixtures fitted by the server ----
 
 
 def server_mixtures(
-    atoms: Candidate,
-    centres: Centres | None,
-    rows: float,
-    shapes: Sequence[str],
-    rng: np.random.Generator,
-    up_to: int = 1,
+    atoms: Candidate, centres: Centres | None, rows: float, shapes: Sequence[str], rng: np.random.Generator
 ) -> ScoredMixtures:
-    """A starting point for every covariance type and number of Gaussians, at least up to this one."""
+    """A starting point for every covariance type and number of Gaussians."""
     x = sample_rows(atoms, rows, rng)
-    mixtures = _fit_all_sizes(x, shapes, rng, up_to)
+    mixtures = _fit_all_sizes(x, shapes, rng)
     if centres is not None and are_too_coarse(atoms, rows):
         return restart_from_centres(mixtures, centres, centres.mean, 3, rng)
     for shape in shapes:
@@ -140,10 +125,10 @@ def sample_rows(atoms: Candidate, rows: float, rng: np.random.Generator) -> np.n
     return params.means[z] + np.einsum("nij,nj->ni", factors[z], noise)
 
 
-def _fit_all_sizes(x: np.ndarray, shapes: Sequence[str], rng: np.random.Generator, up_to: int) -> ScoredMixtures:
+def _fit_all_sizes(x: np.ndarray, shapes: Sequence[str], rng: np.random.Generator) -> ScoredMixtures:
     """Mixtures of 1, 2, ... Gaussians of each type, until neither some further sizes nor some much larger ones have a better BIC."""
     mixtures: ScoredMixtures = {}
-    tried = 0
+    tried, up_to = 0, 1
     while tried < up_to:
         tried = _fit_upwards(mixtures, x, shapes, rng, tried + 1, up_to)
         up_to = _better_size_above(tried, mixtures, x, shapes, rng)
