@@ -49,9 +49,10 @@ def seconds(work: Callable[..., Any], *args: Any) -> tuple[float, Any]:
 
 def group(table: np.ndarray) -> int:
     """All that the server does with counts: how many topics, which, how sure, and whether the same clients hold them."""
-    within = directions.within_covariance(table, np.diag(table.sum(0)))  # a row is at one atom here
-    size = directions.count_directions(table, within) + 1
-    topics.fit(table, topics.initial_topics(table, topics.agglomerate(table).labels(size)))
+    sums = directions.sums_of(table)
+    within = directions.within_covariance(sums, np.diag(table.sum(0)))  # a row is at one atom here
+    size = directions.count_directions(sums, within) + 1
+    topics.fit(table, topics.initial_topics(table, topics.agglomerate(sums).labels(size)))
     directions.resampled_sizes(table, within, N_RESAMPLES, np.random.default_rng(0))
     directions.components_share_holders(table, within, np.diag(table.sum(0)), np.random.default_rng(0))
     return size

@@ -4,13 +4,18 @@ import numpy as np
 import pytest
 
 from unpooled.models.open_mixture import directions
-from unpooled.models.open_mixture.grouping import ClientCounts
+from unpooled.models.open_mixture.grouping import Held
 
 
 def mixed_clients(seed, shares, rows=60, atoms=30):
     """(counts, covariance of one row): clients mix clusters, and each cluster is spread over atoms of its own."""
     counts, squares = summed(seed, shares, rows, atoms)
-    return counts, directions.within_covariance(counts, squares)
+    return with_covariance(counts, squares)
+
+
+def with_covariance(counts, products):
+    sums = directions.sums_of(counts)
+    return sums, directions.within_covariance(sums, products)
 
 
 def summed(seed, shares, rows, atoms):
@@ -44,9 +49,8 @@ def test_components_share_holders_or_have_their_own(components, groups):
     for seed in range(5):
         shares = rng.dirichlet(np.full(groups, 0.3), 60)
         counts, squares = summed(seed, shares, 80, components)
-        answers.append(
-            directions.components_share_holders(counts, directions.within_covariance(counts, squares), squares, rng)
-        )
+        within = with_covariance(counts, squares)[1]
+        answers.append(directions.components_share_holders(counts, within, squares, rng))
     assert sum(answers) == (5 if components > groups else 0)
 
 
@@ -70,7 +74,7 @@ def test_within_is_the_covariance_about_each_clients_mean():
     r = rng.dirichlet(np.ones(4), (3, 50))
     away = r - r.mean(1, keepdims=True)
     expected = np.einsum("cni,cnj->ij", away, away) / (150 - 3)
-    found = directions.within_covariance(r.sum(1), np.einsum("cni,cnj->ij", r, r))
+    found = with_covariance(r.sum(1), np.einsum("cni,cnj->ij", r, r))[1]
     np.testing.assert_allclose(found, expected, atol=1e-12)
 
 
@@ -90,7 +94,9 @@ def test_with_fewer_rows_than_dimensions_nothing_is_significant():
 
 def test_fractions_of_resampled_federations_sum_to_one():
     shares = np.random.default_rng(4).dirichlet(np.full(4, 0.3), 60)
-    found = directions.resampled_sizes(*mixed_clients(4, shares), 10, np.random.default_rng(0))
+    counts, squares = summed(4, shares, 60, 30)
+    within = with_covariance(counts, squares)[1]
+    found = directions.resampled_sizes(counts, within, 10, np.random.default_rng(0))
     assert sum(found.values()) == pytest.approx(1.0)
     assert found.get("4", 0.0) >= 0.6
 
@@ -110,7 +116,7 @@ def test_two_clients_differ_only_if_they_do():
 def owned(rows):
     """Counts and covariance where every client has atoms of its own and responsibilities are 0 or 1; rows is (clients, atoms of each)."""
     own = np.kron(np.eye(len(rows)), np.ones(np.shape(rows)[1])) * np.ravel(rows)
-    return own, directions.within_covariance(own, np.diag(own.sum(0)))
+    return with_covariance(own, np.diag(own.sum(0)))
 
 
 @pytest.mark.parametrize("clients", [2, 3, 10])
@@ -129,7 +135,7 @@ def test_separated_and_ordinary_directions_add_up():
     counts = np.stack(
         [np.bincount(rng.choice(5, 60, p=p) + 5 * rng.integers(3, size=60), minlength=15) for p in shares]
     )
-    assert directions.count_directions(counts, directions.within_covariance(counts, np.diag(counts.sum(0)))) == 4
+    assert directions.count_directions(*with_covariance(counts, np.diag(counts.sum(0)))) == 4
 
 
 def test_single_rows_show_no_difference():
@@ -138,25 +144,25 @@ def test_single_rows_show_no_difference():
     single = np.eye(4)[rng.integers(4, size=30)]
     many = np.concatenate([rng.multinomial(50, [0.3, 0.3, 0.4, 0.0], 30), [[0, 0, 0, 1]]])
     for counts in (single, many):
-        assert directions.count_directions(counts, directions.within_covariance(counts, np.diag(counts.sum(0)))) == 0
+        assert directions.count_directions(*with_covariance(counts, np.diag(counts.sum(0)))) == 0
 
 
 def test_without_variance_there_is_no_direction():
     """One component, or responsibilities that are all equal."""
-    assert directions.count_directions(np.full((6, 1), 5.0), np.zeros((1, 1))) == 0
-    assert directions.count_directions(np.full((6, 3), 5.0), np.zeros((3, 3))) == 0
-    assert directions.count_directions(np.zeros((3, 2)), np.zeros((2, 2))) == 0
-    assert directions.count_directions(np.full((1, 3), 5.0), np.eye(3)) == 0
+    none = [(np.full((6, 1), 5.0), 0), (np.full((6, 3), 5.0), 0), (np.zeros((3, 2)), 0), (np.full((1, 3), 5.0), 1)]
+    for counts, variance in none:
+        within = variance * np.eye(counts.shape[1])
+        assert directions.count_directions(directions.sums_of(counts), within) == 0
 
 
 def test_gaussians_of_fewer_rows_than_columns_count_as_one():
     """Three Gaussians of four rows, each at one client: they follow the rows that they started from."""
     counts = np.array([[30.0, 10, 4, 0, 0], [10, 30, 0, 4, 0], [20, 20, 0, 0, 4]])
     products = np.diag(counts.sum(0))
-    held = ClientCounts(counts, directions.within_covariance(counts, products), products, n_columns=5)
-    pooled, within = held.determined()
+    held = Held(directions.sums_of(counts), products, n_columns=5)
+    groups = held.determined()
+    pooled = counts @ groups
     np.testing.assert_array_equal(pooled, [[30, 10, 4], [10, 30, 4], [20, 20, 4]])
-    expected = directions.within_covariance(pooled, np.diag(pooled.sum(0)))
-    np.testing.assert_allclose(within, expected)
-    assert held._replace(n_columns=4).determined() == (held.counts, held.within)
-    assert held._replace(n_columns=1000).determined() == (held.counts, held.within)  # all would be one
+    np.testing.assert_allclose(held.sums.grouped(groups).squares, directions.sums_of(pooled).squares)
+    np.testing.assert_array_equal(held._replace(n_columns=4).determined(), np.eye(5))
+    np.testing.assert_array_equal(held._replace(n_columns=1000).determined(), np.eye(5))  # all would be one

@@ -89,10 +89,10 @@ def test_clients_differ_if_gaussians_show_it_and_atoms_do_not(monkeypatch):
     rng = np.random.default_rng(100)
     centres, x = 5.0 * np.eye(3, 10), {}
     for c in range(40):
-        y = rng.choice(3, 30, p=rng.dirichlet(np.full(3, 8.0)))
+        y = rng.choice(3, 30, p=rng.dirichlet(np.full(3, 10.0)))
         x[f"c{c:02}"] = centres[y] + rng.normal(size=(30, 10))
     found = []
-    monkeypatch.setattr(phases, "client_counts", lambda *args: found.extend(grouping.client_counts(*args)) or found)
+    monkeypatch.setattr(phases, "holder_sums", lambda *args: found.extend(grouping.holder_sums(*args)) or found)
     model = up.OpenMixture(random_state=0).fit(x)
     assert found[0].n_clusters == 1 < found[1].n_clusters
     assert (model.alike_, model.structure_, model.n_components_) == (False, "gaussians", 3)
@@ -291,7 +291,9 @@ def test_a_new_client_sends_no_small_count(fitted):
     model = copy.deepcopy(fitted[0])
     rows = np.concatenate([model.means_[0] + 0.1 * np.random.default_rng(9).normal(size=(20, 2)), model.means_[1:2]])
     model.partial_fit({"late": rows})
-    assert model.holdings_["late"][0] == pytest.approx(20, abs=0.5)
+    assert model.holdings_["late"][0] == pytest.approx(
+        21
+    )  # the total of 21 is known: 20 would show a single row elsewhere
     assert np.count_nonzero(model.holdings_["late"]) == 1
     assert "late" not in model.holders_[1]
 

@@ -5,10 +5,13 @@ import pytest
 
 from unpooled.client import Client
 from unpooled.data.federate import federate
+from unpooled.maths import gaussian
 from unpooled.maths.mixture import Params
-from unpooled.models.open_mixture import questions
+from unpooled.models.open_mixture import questions, topics
 from unpooled.models.open_mixture.candidates import Candidate
 from unpooled.models.open_mixture.client_weights import Proposal
+from unpooled.models.open_mixture.descriptions import describe
+from unpooled.models.open_mixture.directions import sums_of
 from unpooled.models.open_mixture.phases import Compare, question
 
 CENTRES = 7.0 * np.array([[0, 0], [1, 0], [0, 1], [1, 1], [2, 0.5]])
@@ -90,13 +93,10 @@ def test_held_out_rows_are_a_fifth_and_not_fitted():
 def test_nothing_that_stands_for_few_rows_is_sent():
     rng = np.random.default_rng(0)
     x = np.concatenate([rng.normal(size=(40, 2)), rng.normal(size=(3, 2)) * 0.1 + 50])
-    sent, everything = (
-        questions.describe.using(max_local=4, max_centres=8, min_count=m)(None, Client("a", x)) for m in (5, 0)
-    )
+    sent, everything = (describe.using(max_local=4, max_centres=8, min_count=m)(None, Client("a", x)) for m in (5, 0))
     assert min(sent.n) >= 5
-    assert min(sent.centre_n) >= 5
-    assert np.abs(sent.mean).max() < 40
-    assert np.abs(everything.mean).max() > 45
+    assert np.abs(sent.centre).max() < 40
+    assert np.abs(everything.centre).max() > 45
 
 
 def test_products_of_responsibilities_of_a_hard_assignment_are_counts():
@@ -104,7 +104,36 @@ def test_products_of_responsibilities_of_a_hard_assignment_are_counts():
     far_apart = Proposal(Params(np.ones(5) / 5, CENTRES, np.full(5, 1e-3)), np.zeros((0, 5)))
     fed = federate({"a": x[:6], "b": x[6:]})
     (total,) = fed.sum(questions.atom_products.using(shapes=["spherical"]), (far_apart,))
-    counts = fed.gather(questions.count_atoms.using(shapes=["spherical"]), (far_apart,))
     np.testing.assert_allclose(total.rr[[0, 2, 5, 9, 14]], [3, 1, 4, 1, 5], atol=1e-8)  # the packed diagonal
     assert total.rr.sum() == pytest.approx(14)
-    np.testing.assert_allclose(sum(c[0].n for c in counts.values()), [3, 1, 4, 1, 5], atol=1e-8)
+    np.testing.assert_allclose(total.n, [3, 1, 4, 1, 5], atol=1e-8)
+    counts = np.array([[3, 1, 2, 0, 0], [0, 0, 2, 1, 5]])
+    np.testing.assert_allclose(gaussian.unpack_triangle(total.nn), sums_of(counts).squares, atol=1e-8)
+    assert total.clients == 2
+
+
+def test_counts_are_shared_out_in_groups_of_min_count_rows():
+    rng = np.random.default_rng(0)
+    for _ in range(30):
+        n, weights = rng.poisson(rng.gamma(0.5, 6, size=12)) + 0.0, rng.dirichlet(np.full(12, 5.0))
+        merges = topics.agglomerate(sums_of(rng.poisson(5, size=(6, 12)) + 0.0))
+        tree = questions.Tree(None, merges.left, merges.right)
+        sent = questions.shared_out(n, weights, tree, 5.0)
+        assert sent.sum() == pytest.approx(n.sum() if n.sum() >= 5 else 0.0)
+        by_weight = np.round(sent / weights, 6)  # the same within a group that is divided by the weights
+        groups = [sent[by_weight == ratio].sum() for ratio in np.unique(by_weight[by_weight > 0])]
+        assert min(groups, default=5.0) >= 5.0 - 1e-9
+        np.testing.assert_allclose(questions.shared_out(n, weights, tree, 0.0), n)
+
+
+def test_large_counts_are_sent_as_they_are_and_a_group_that_is_absent_has_none():
+    tree = questions.Tree(None, np.array([0, 2, 4]), np.array([1, 3, 5]))
+    equal = np.full(4, 0.25)
+    np.testing.assert_allclose(questions.shared_out(np.array([9.0, 7, 6, 8]), equal, tree, 5.0), [9, 7, 6, 8])
+    np.testing.assert_allclose(questions.shared_out(np.array([19.0, 20, 1, 0]), equal, tree, 5.0), [19, 21, 0, 0])
+    np.testing.assert_allclose(questions.shared_out(np.array([4.0, 3, 30, 30]), equal, tree, 5.0), [3.5, 3.5, 30, 30])
+
+
+def test_rows_of_small_counts_are_in_the_largest():
+    sent = questions.without_small_counts(np.array([[20.0, 1, 7], [2, 1, 3]]), 5.0)
+    np.testing.assert_array_equal(sent, [[21, 0, 7], [0, 0, 0]])

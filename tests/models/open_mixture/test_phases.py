@@ -19,7 +19,7 @@ def candidate(structure, k, **scores):
 
 
 def after(phase, clients=8):
-    state = State(phase, 100.0, (), None, {}, {}, {}, np.zeros(2), np.zeros(2))
+    state = State(phase, 100.0, (), None, {}, {}, {}, np.zeros(2), np.zeros(2), 5.0)
     return phase.next(state, federate({f"c{c}": np.eye(2) for c in range(clients)}))
 
 

@@ -1,7 +1,9 @@
 """Where clients do not differ: atoms are split as far as a message allows, mixtures start from centres."""
 
 import numpy as np
+from sklearn.metrics import adjusted_rand_score
 
+import unpooled as up
 from unpooled.maths import gaussian
 from unpooled.maths.mixture import Params
 from unpooled.models.open_mixture.candidates import Candidate
@@ -88,3 +90,18 @@ def test_whitened_centres_are_in_units_of_all_rows():
     n, z = centres.n, whitened(centres)
     axes = np.linalg.lstsq(centres.mean - n @ centres.mean / n.sum(), z, rcond=None)[0]
     np.testing.assert_allclose((z.T * n @ z + axes.T @ centres.scatter @ axes) / n.sum(), np.eye(2), atol=1e-3)
+
+
+def clusters_on_two_rings(k=18, n=700):
+    rng = np.random.default_rng(302)
+    angle, radius = 4 * np.pi * np.arange(k) / k, np.where(np.arange(k) < k // 2, 2.0, 5.5)
+    means = radius[:, None] * np.column_stack([np.cos(angle), np.sin(angle)])
+    y = rng.integers(k, size=n)
+    return means[y] + 0.35 * rng.normal(size=(n, 2)), y, rng.integers(10, size=n)
+
+
+def test_clusters_on_rings_are_found_though_a_few_gaussians_fit_no_better_than_one():
+    x, y, by = clusters_on_two_rings()
+    model = up.OpenMixture(site_offsets=False, random_state=0).fit(x, by=by)
+    assert (model.alike_, model.n_components_) == (True, 18)
+    assert adjusted_rand_score(y, model.predict(x)) > 0.95

@@ -14,7 +14,8 @@ from unpooled.maths import gaussian
 from unpooled.maths.mixture import Params
 from unpooled.models.open_mixture.client_weights import Proposal
 from unpooled.models.open_mixture.constants import GOLDEN_RATIO
-from unpooled.models.open_mixture.questions import FACTOR, describe
+from unpooled.models.open_mixture.descriptions import describe
+from unpooled.models.open_mixture.questions import FACTOR
 from unpooled.models.open_mixture.site_offsets import find_offsets
 from unpooled.models.open_mixture.site_questions import Reference, align, check_offsets
 

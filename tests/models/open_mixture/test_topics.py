@@ -5,6 +5,7 @@ import pytest
 from sklearn.metrics import adjusted_rand_score
 
 from unpooled.models.open_mixture import topics
+from unpooled.models.open_mixture.directions import sums_of
 
 
 def planted(seed, clients=60, z=5, atoms=30, rows=150, held=3):
@@ -25,7 +26,7 @@ def planted(seed, clients=60, z=5, atoms=30, rows=150, held=3):
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_planted_topics_come_back(seed):
     counts, label = planted(seed)
-    found = topics.fit(counts, topics.initial_topics(counts, topics.agglomerate(counts).labels(5)))
+    found = topics.fit(counts, topics.initial_topics(counts, topics.agglomerate(sums_of(counts)).labels(5)))
     assert adjusted_rand_score(label, (found.atoms * counts.sum(0)).argmax(0)) > 0.9
     np.testing.assert_allclose(found.atoms.sum(1), 1.0)
     np.testing.assert_allclose(found.shares.sum(1), 1.0)
@@ -46,7 +47,7 @@ def test_merging_loses_least_information_first():
     counts = np.array(
         [[10.0, 5.0, 0.0, 1.0], [20.0, 10.0, 3.0, 0.0]]
     )  # atoms 0 and 1 have the same profile: merging loses nothing
-    merges = topics.agglomerate(counts)
+    merges = topics.agglomerate(sums_of(counts))
     assert {merges.left[0], merges.right[0]} == {0, 1}
     assert merges.gain[0] == pytest.approx(0.0, abs=1e-12)
     assert np.all(merges.gain[1:] < 0)

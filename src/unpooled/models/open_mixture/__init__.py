@@ -11,28 +11,29 @@ What is sent
 ====================================  ======  =====================================================================================
 question                              kind    answer
 ====================================  ======  =====================================================================================
-``open_mixture.describe``             GATHER  once: counts, means and scatters of a local mixture, and local k-means centres
+``open_mixture.describe``             GATHER  once: counts and means of local clusters, and scatters of the components of a local mixture
 ``open_mixture.align``                SUM     24 times: statistics of mixtures with and without an offset and scale per client
 ``open_mixture.check_offsets``        SUM     once: the log-likelihood of rows under the offset and scale that the client's other rows give
-``open_mixture.keep_offsets``         TELL    once: which offsets and scales clients keep, if any; `describe` is asked again then
+``open_mixture.keep_offsets``         TELL    once: which offsets and scales clients keep, if any; the same is described again then
 ``open_mixture.candidate_stats``      SUM     every round: sufficient statistics and log-likelihoods of all candidates
-``open_mixture.count_atoms``          GATHER  once: the expected number of the client's rows in every Gaussian
-``open_mixture.atom_products``        SUM     once: outer products of the rows' responsibilities
+``open_mixture.atom_products``        SUM     once: outer products of the rows' responsibilities, and of the clients' counts
+``open_mixture.count_atoms``          GATHER  once if clients differ: the expected number of the client's rows in every Gaussian
 ``open_mixture.holdings``             GATHER  at the end: the expected number of the client's rows in every cluster
 ``open_mixture.describe_unexplained`` GATHER  `partial_fit` only: local components that no known cluster explains
 ``open_mixture.mixed_stats``          SUM     every round where columns are mixed: statistics of mixed mixtures of many sizes
 ``open_mixture.mixed_holdings``       GATHER  at the end where columns are mixed: the client's expected rows in every cluster
 ====================================  ======  =====================================================================================
 
-In `describe`, `describe_unexplained`, `holdings` and `mixed_holdings` nothing is sent that stands for fewer than `min_count` rows. Where
-columns are mixed nothing is described: a fit starts from the sums that `MixedMixture` starts from.
+In the GATHERs nothing is sent that stands for fewer than `min_count` rows, nor is the difference of two numbers that are sent: a client
+describes one partition of its rows, and counts add up to all its rows. Where columns are mixed nothing is described: a fit starts from
+the sums that `MixedMixture` starts from.
 
 Reading order
 -------------
 1. `estimator`: the public class; one round is one SUM.
 2. `phases`: the phases of a fit, in order, and what each one passes to the next.
 3. `candidates`: a candidate model, its M-step and its BIC; `covariances`: how covariances are shrunk.
-4. `questions`: what clients are asked; `client_weights`: the clients' own mixing weights.
+4. `descriptions` and `questions`: what clients are asked; `client_weights`: the clients' own mixing weights.
 5. `site_offsets` and `site_questions`: offsets and scales of sites, found before the rounds.
    `initial`: the first candidates, from what clients described; `merging` and `agglomeration`: which local components are one.
 6. `grouping`, `directions`, `topics`: which Gaussians the same clients hold, and how many groups there are.

@@ -107,7 +107,7 @@ STANDS_STILL = 1e-3  # gain of log-likelihood per row and round below which a ca
 
 # ---- certainty ----
 
-ROWS_OF_EVIDENCE = 200.0  # more rows hardly make the number of clusters more certain
+ROWS_OF_EVIDENCE = 75.0  # more rows hardly make the number of clusters more certain
 
 # ---- offsets and scales of sites ----
 

@@ -7,25 +7,59 @@ Clients that mix K clusters with weights of their own have K - 1 larger eigenval
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from unpooled.models.open_mixture.constants import N_PERMUTATIONS, P_SEPARATED, TINY, TW_99, TW_9999, VARIANCE_CUTS
+from unpooled.tree import message
 
 
-def count_directions(counts: np.ndarray, within: np.ndarray) -> int:
-    """The number of significant directions.
+@message("open_mixture.HolderSums")
+class HolderSums(NamedTuple):
+    """Sums over clients that say how they differ; n_c are a client's expected rows by atom."""
 
-    counts is (clients, atoms), expected rows; within is (atoms, atoms), the covariance of one row's responsibilities at a client.
-    """
-    deviations, dof = standardised_deviations(counts), _degrees_of_freedom(counts)
+    n: np.ndarray  # (atoms,) sum of n_c
+    squares: np.ndarray  # (atoms, atoms) sum of n_c n_c' over the client's rows
+    clients: float
+
+    @property
+    def deviations(self) -> np.ndarray:
+        """(atoms, atoms) sum of squares of n_c minus what it would be if all clients were alike, over the client's rows."""
+        return self.squares - np.outer(self.n, self.n) / max(self.n.sum(), TINY)
+
+    @property
+    def degrees_of_freedom(self) -> float:
+        """Rows minus clients."""
+        return max(self.n.sum() - self.clients, 1.0)
+
+    def grouped(self, groups: np.ndarray) -> HolderSums:
+        """The sums of groups of atoms; groups is (atoms, groups)."""
+        return HolderSums(self.n @ groups, groups.T @ self.squares @ groups, self.clients)
+
+
+def sums_of(counts: np.ndarray) -> HolderSums:
+    """The sums over clients of counts (clients, atoms)."""
+    scaled = counts / np.sqrt(np.maximum(counts.sum(1, keepdims=True), TINY))
+    return HolderSums(counts.sum(0), scaled.T @ scaled, len(counts))
+
+
+def within_covariance(sums: HolderSums, products: np.ndarray) -> np.ndarray:
+    """(atoms, atoms) covariance of one row's responsibilities about its client's mean, from the sum of their outer products."""
+    return (products - sums.squares) / sums.degrees_of_freedom
+
+
+def count_directions(sums: HolderSums, within: np.ndarray) -> int:
+    """The number of significant directions; within is (atoms, atoms), the covariance of one row's responsibilities at a client."""
+    deviations, dof = sums.deviations, sums.degrees_of_freedom
     variance, axes = np.linalg.eigh(within)
     constant = variance <= VARIANCE_CUTS[0] * variance[-1]
-    separated = _separated_directions(deviations @ axes[:, constant], variance[constant], dof)  # (clients, b)
-    n_separated = separated.shape[1]
-    n_samples = len(counts) - 1 - n_separated
+    separated = _separated_directions(deviations, axes[:, constant], variance[constant], dof, sums.clients)
+    n_separated = len(separated)
+    n_samples = int(sums.clients) - 1 - n_separated
     if n_samples < 1:
         return n_separated
-    remaining = deviations - separated @ (separated.T @ deviations)
+    remaining = deviations - separated.T @ separated
     n_above_noise = [_count_above_noise(remaining, variance, axes, cut, n_samples, dof) for cut in VARIANCE_CUTS]
     return n_separated + max(n_above_noise)
 
@@ -41,44 +75,29 @@ def _count_above_noise(
     size = int(used.sum())
     if size == 0:
         return 0
-    whitened = deviations @ axes[:, used] / np.sqrt(variance[used])
-    eigenvalues = np.linalg.eigvalsh(whitened.T @ whitened)
+    whitening = axes[:, used] / np.sqrt(variance[used])
+    eigenvalues = np.linalg.eigvalsh(whitening.T @ deviations @ whitening)
     if eigenvalues.max() <= largest_noise_eigenvalue(n_samples, size, dof, TW_9999):
         return 0
     return int((eigenvalues > largest_noise_eigenvalue(n_samples, size, dof)).sum())
 
 
-def _separated_directions(deviations: np.ndarray, variance: np.ndarray, dof: float) -> np.ndarray:
-    """(clients, b) orthonormal: directions in which clients differ while the rows of one client (almost) do not vary.
+def _separated_directions(
+    deviations: np.ndarray, axes: np.ndarray, variance: np.ndarray, dof: float, n_clients: float
+) -> np.ndarray:
+    """(b, atoms) what the directions explain in which clients differ while the rows of one client (almost) do not vary.
 
     There a normal approximation fails, but half the squared distance of two rows is at most 1. If all rows came from one distribution,
     its mean within clients would be this far below that of all rows with a probability below
     exp(-dof (all - within + within log(within / all))) (Chernoff's bound).
     """
-    clients, length, axes = np.linalg.svd(deviations, full_matrices=False)
-    within = axes**2 @ np.maximum(variance, 0.0) + TINY
-    overall = (length**2 + dof * within) / (dof + len(deviations) - 1)
+    squares, turned = np.linalg.eigh(axes.T @ deviations @ axes)  # of the clients' deviations along the axes
+    squares = np.maximum(squares, 0.0)
+    within = np.maximum(variance, 0.0) @ turned**2 + TINY
+    overall = (squares + dof * within) / (dof + n_clients - 1)
     exponent = dof * (overall - within + within * np.log(within / overall))
-    return clients[:, (overall > within) & (exponent > -np.log(P_SEPARATED))]
-
-
-def standardised_deviations(counts: np.ndarray) -> np.ndarray:
-    """(clients, atoms) counts minus those expected if all clients were alike, divided by the square root of the client's rows."""
-    rows = np.maximum(counts.sum(1, keepdims=True), TINY)
-    expected = rows * (counts.sum(0) / max(counts.sum(), TINY))
-    return (counts - expected) / np.sqrt(rows)
-
-
-def within_covariance(counts: np.ndarray, products: np.ndarray) -> np.ndarray:
-    """(atoms, atoms) covariance of one row's responsibilities about its client's mean, from the sum of their outer products."""
-    rows = np.maximum(counts.sum(1, keepdims=True), TINY)
-    scaled = counts / np.sqrt(rows)
-    return (products - scaled.T @ scaled) / _degrees_of_freedom(counts)
-
-
-def _degrees_of_freedom(counts: np.ndarray) -> float:
-    """Rows minus clients."""
-    return max(counts.sum() - len(counts), 1.0)
+    found = (overall > within) & (exponent > -np.log(P_SEPARATED))
+    return (axes @ turned[:, found] / np.sqrt(squares[found])).T @ deviations
 
 
 def largest_noise_eigenvalue(n_samples: int, size: int, dof: float, quantile: float = TW_99) -> float:
@@ -109,9 +128,9 @@ def components_share_holders(
     own = _counts_before_overlap(counts, overlap)
     variance, axes = np.linalg.eigh(within)
     root = axes * np.sqrt(np.maximum(variance, 0.0))  # (k, k)
-    found = count_directions(counts, within)
+    found = count_directions(sums_of(counts), within)
     permuted = (_permuted_counts(own, overlap, root, rng) for _ in range(N_PERMUTATIONS))
-    return all(found < count_directions(redrawn, within) for redrawn in permuted)
+    return all(found < count_directions(sums_of(redrawn), within) for redrawn in permuted)
 
 
 def _counts_before_overlap(counts: np.ndarray, overlap: np.ndarray, n_iter: int = 50) -> np.ndarray:
@@ -138,6 +157,6 @@ def resampled_sizes(counts: np.ndarray, within: np.ndarray, times: int, rng: np.
     found: dict[str, float] = {}
     for _ in range(times):
         subset = rng.permutation(len(counts))[: max(1, len(counts) * 4 // 5)]
-        size = str(count_directions(counts[subset], within) + 1)
+        size = str(count_directions(sums_of(counts[subset]), within) + 1)
         found[size] = found.get(size, 0.0) + 1 / times
     return found

@@ -26,6 +26,7 @@ from unpooled.models.open_mixture.constants import (
     SHAPES,
     STRUCTURES,
 )
+from unpooled.models.open_mixture.descriptions import Description, all_rows_equal, describe
 from unpooled.models.open_mixture.gaps import check_columns
 from unpooled.models.open_mixture.initial import (
     candidates_on_path,
@@ -38,11 +39,6 @@ from unpooled.models.open_mixture.initial import (
 from unpooled.models.open_mixture.mixed_columns import MixedState
 from unpooled.models.open_mixture.new_clients import with_new_clusters
 from unpooled.models.open_mixture.phases import Done, Search, State, question
-from unpooled.models.open_mixture.questions import (
-    Description,
-    all_rows_equal,
-    describe,
-)
 from unpooled.models.open_mixture.results import OpenResult
 from unpooled.models.open_mixture.site_offsets import find_offsets, say_offsets
 
@@ -72,7 +68,7 @@ class OpenMixture(OpenResult, Estimator):
     max_local : int, default=20
         Largest number of components of the mixture that describes one client's rows.
     min_count : float, default=5
-        A mean of fewer rows than this does not leave its client, nor does a smaller count of a cluster's rows.
+        A mean of fewer rows than this does not leave its client, nor does a smaller count of a cluster's rows or a difference of two.
     site_offsets : bool, default=True
         Whether each client's rows may have an offset and a scale of their own per column, as another instrument gives them. They are
         removed if the evidence for them is clear, and a warning names the columns; they stay at the clients. Not with
@@ -105,7 +101,7 @@ class OpenMixture(OpenResult, Estimator):
     client_shares_ : dict of str to array
         Client to its own weights of the clusters, for clients in this process.
     holdings_ : dict of str to array
-        Client to its expected number of rows in each cluster.
+        Client to its expected number of rows in each cluster; rows of counts below `min_count` are in its largest one.
     site_offset_scale_ : array of shape (n_features,)
         Standard deviation of the clients' offsets over that within clusters, per column; 0 where there are none.
     site_log_scale_ : array of shape (n_features,)
@@ -181,7 +177,7 @@ class OpenMixture(OpenResult, Estimator):
             return mixed_columns.begin(fed, given, self._names(fed), self._shapes()[-1], rng)
         uses_gaussians, uses_atoms = self.structure != "topics", self.structure != "gaussians"
         describe_all = describe.using(
-            max_local=self.max_local if uses_gaussians else 0,
+            max_local=self.max_local,
             max_centres=MAX_ATOMS if uses_atoms else 0,
             min_count=self._min_count(fed),
         )
@@ -190,7 +186,7 @@ class OpenMixture(OpenResult, Estimator):
             raise BadData("all rows are the same: there is nothing to tell clusters apart by")
         offset_scale, log_scale = self._offsets(fed, descriptions)
         if offset_scale.any() or log_scale.any():
-            descriptions = fed.gather(describe_all, None)  # of rows without offsets
+            descriptions = fed.gather(describe_all, None)  # the same clusters without offsets
         candidates: list[Candidate] = []
         paths, centres = [], None
         if uses_gaussians:
@@ -201,13 +197,14 @@ class OpenMixture(OpenResult, Estimator):
         if uses_atoms:
             centres = local_centres(descriptions)
             candidates.append(initial_atoms(centres, rng)._replace(validated=self.structure == "auto"))
-        return State(Search(tuple(candidates)), 0.0, tuple(paths), centres, {}, {}, {}, offset_scale, log_scale)
+        found = (offset_scale, log_scale, self._min_count(fed))
+        return State(Search(tuple(candidates)), 0.0, tuple(paths), centres, {}, {}, {}, *found)
 
     def _offsets(
         self, fed: Federation, descriptions: Mapping[str, Description]
     ) -> tuple[np.ndarray, np.ndarray]:  # (d,), (d,)
         """Find the clients' offsets and scales, if they have some, and say so; returns their standard deviations."""
-        none = np.zeros(next(iter(descriptions.values())).mean.shape[1])
+        none = np.zeros(next(iter(descriptions.values())).centre.shape[1])
         if not self.site_offsets or self.structure == "topics" or len(fed.names) < 2:
             return none, none
         found = find_offsets(fed, descriptions)

@@ -1,4 +1,4 @@
-"""Which Gaussians the same clients hold, so that they are one cluster: one GATHER of counts and one SUM of products."""
+"""Which Gaussians the same clients hold, so that they are one cluster: one SUM of products, and one GATHER of counts if clients differ."""
 
 from __future__ import annotations
 
@@ -14,34 +14,40 @@ from unpooled.models.open_mixture import directions, topics
 from unpooled.models.open_mixture.agglomeration import Merges
 from unpooled.models.open_mixture.candidates import TOPICS, Candidate
 from unpooled.models.open_mixture.constants import MAX_TOPICS, N_RESAMPLES
-from unpooled.models.open_mixture.questions import atom_products, count_atoms
+from unpooled.models.open_mixture.directions import HolderSums
+from unpooled.models.open_mixture.questions import Tree, atom_products, count_atoms
 from unpooled.tree import message
 
 
-@message("open_mixture.ClientCounts")
-class ClientCounts(NamedTuple):
-    """How many rows each client has in each Gaussian of a candidate."""
+@message("open_mixture.Held")
+class Held(NamedTuple):
+    """What sums say of how clients differ in the Gaussians of a candidate."""
 
-    counts: Array  # (clients, k) expected rows
-    within: Array  # (k, k) covariance of one row's responsibilities about its client's mean
+    sums: HolderSums
     products: Array  # (k, k) sum over rows of r r'
     n_columns: int
 
     @property
+    def within(self) -> np.ndarray:
+        """(k, k) covariance of one row's responsibilities about its client's mean."""
+        return directions.within_covariance(self.sums, self.products)
+
+    @property
     def n_clusters(self) -> int:
         """One more than the number of directions in which clients differ."""
-        return min(directions.count_directions(*self.determined()) + 1, MAX_TOPICS, self.counts.shape[1])
+        groups = self.determined()
+        sums, within = self.sums.grouped(groups), groups.T @ self.within @ groups
+        return min(directions.count_directions(sums, within) + 1, MAX_TOPICS, len(self.sums.n))
 
-    def determined(self) -> tuple[Array, Array]:
-        """(counts, within) where Gaussians of fewer rows than columns count as one.
+    def determined(self) -> np.ndarray:
+        """(k, groups): Gaussians of fewer rows than columns count as one.
 
         So few rows determine a mean, and lie about it: a Gaussian that started from rows of one client would keep them.
         """
-        few = self.counts.sum(0) < self.n_columns
+        few = self.sums.n < self.n_columns
         if not few.any() or few.sum() > len(few) - 2:
-            return self.counts, self.within
-        groups = np.column_stack([np.eye(len(few))[:, ~few], few])
-        return self.counts @ groups, groups.T @ self.within @ groups
+            return np.eye(len(few))
+        return np.column_stack([np.eye(len(few))[:, ~few], few])
 
 
 @message("open_mixture.Grouping")
@@ -53,25 +59,37 @@ class Grouping(NamedTuple):
     resampled: dict[str, float]  # number of topics -> fraction of resampled federations that have it
 
 
-def client_counts(fed: Federation, candidates: Sequence[Candidate]) -> list[ClientCounts]:
-    """The counts of each candidate's Gaussians; all candidates in the same two messages."""
-    shapes, proposals = [c.shape for c in candidates], tuple(c.proposal for c in candidates)
-    answers = fed.gather(count_atoms.using(shapes=shapes), proposals)
-    totals = fed.sum(atom_products.using(shapes=shapes), proposals)
-    found = []
-    for i, total in enumerate(totals):
-        counts = np.stack([to_numpy(answers[name][i].n) for name in sorted(answers)])
-        products = gaussian.unpack_triangle(to_numpy(total.rr))
-        within = directions.within_covariance(counts, products)
-        found.append(ClientCounts(counts, within, products, proposals[i].params.means.shape[1]))
-    return found
+def holder_sums(fed: Federation, candidates: Sequence[Candidate]) -> list[Held]:
+    """How clients differ in each candidate's Gaussians; all candidates in one SUM."""
+    proposals = tuple(c.proposal for c in candidates)
+    totals = fed.sum(atom_products.using(shapes=[c.shape for c in candidates]), proposals)
+    return [
+        Held(
+            sums=HolderSums(to_numpy(total.n), gaussian.unpack_triangle(to_numpy(total.nn)), float(total.clients)),
+            products=gaussian.unpack_triangle(to_numpy(total.rr)),
+            n_columns=c.proposal.params.means.shape[1],
+        )
+        for c, total in zip(candidates, totals)
+    ]
 
 
-def group_by_holders(name: str, c: Candidate, held: ClientCounts, rng: np.random.Generator) -> Grouping:
+def client_counts(
+    fed: Federation, candidates: Sequence[Candidate], merges: Sequence[Merges], min_count: float
+) -> list[np.ndarray]:
+    """(clients, k) rows of each client in each Gaussian, of all candidates in one GATHER."""
+    trees = tuple(Tree(c.proposal, m.left, m.right) for c, m in zip(candidates, merges))
+    answers = fed.gather(count_atoms.using(shapes=[c.shape for c in candidates], min_count=min_count), trees)
+    return [np.stack([to_numpy(answers[name][i].n) for name in sorted(answers)]) for i in range(len(trees))]
+
+
+def group_by_holders(
+    name: str, c: Candidate, held: Held, merges: Merges, counts: np.ndarray, rng: np.random.Generator
+) -> Grouping:
     """The candidate's Gaussians grouped into as many topics as clients' differences show."""
-    merges, n_topics = topics.agglomerate(held.counts), held.n_clusters
-    start = topics.initial_topics(held.counts, merges.labels(n_topics))
-    fitted = topics.fit(held.counts, start)
+    n_topics, groups = held.n_clusters, held.determined()
+    start = topics.initial_topics(counts, merges.labels(n_topics))
+    fitted = topics.fit(counts, start)
     candidate = c._replace(id=f"{name}-{n_topics}", structure=TOPICS, proposal=c.proposal._replace(topics=fitted.atoms))
-    resampled = directions.resampled_sizes(*held.determined(), N_RESAMPLES, rng)
+    within = groups.T @ held.within @ groups
+    resampled = directions.resampled_sizes(counts @ groups, within, N_RESAMPLES, rng)
     return Grouping(candidate, merges, resampled)

@@ -35,7 +35,7 @@ from unpooled.models.open_mixture.constants import (
     TINY,
 )
 from unpooled.models.open_mixture.covariances import repair, with_floor
-from unpooled.models.open_mixture.questions import Description
+from unpooled.models.open_mixture.descriptions import Description
 from unpooled.tree import message
 
 TOO_FEW_ROWS = "no client has a cluster of min_count rows: lower min_count, or give clients with more rows"
@@ -58,26 +58,25 @@ class MergePath(NamedTuple):
 
 def local_components(descriptions: Mapping[str, Description]) -> merging.Components:
     """All clients' components in one list."""
-    parts = [descriptions[name] for name in sorted(descriptions)]
-    n = np.concatenate([p.n for p in parts])
+    parts = [descriptions[name].components() for name in sorted(descriptions)]
+    n, mean, packed = (np.concatenate(values) for values in zip(*parts))
     if not len(n):
         raise BadData(TOO_FEW_ROWS)
-    owner = np.repeat(np.arange(len(parts)), [len(p.n) for p in parts])
+    owner = np.repeat(np.arange(len(parts)), [len(part[0]) for part in parts])
     held = csr_array((n, (np.arange(len(n)), owner)), shape=(len(n), len(parts)))
-    mean = np.concatenate([p.mean for p in parts])
-    scatter = repair(np.concatenate([p.scatter for p in parts]), "full", 0.0)  # a compressed one may not be positive
+    scatter = repair(packed, "full", 0.0)  # a compressed one may not be positive
     return merging.Components(n, mean, gaussian.unpack_triangle(scatter), held)
 
 
 def without_client_means(descriptions: Mapping[str, Description]) -> tuple[dict[str, Description], np.ndarray]:
-    """(the descriptions with every client's components moved so that all clients have one mean, that mean (d,))."""
+    """(the descriptions with every client's centres moved so that all clients have one mean, that mean (d,))."""
     told = {name: d for name, d in descriptions.items() if len(d.n)}
     if not told:
         raise BadData(TOO_FEW_ROWS)
-    means = {name: d.n @ d.mean / d.n.sum() for name, d in told.items()}
+    means = {name: d.n @ d.centre / d.n.sum() for name, d in told.items()}
     rows = np.array([d.n.sum() for d in told.values()])
     centre = rows @ np.stack(list(means.values())) / rows.sum()
-    moved = {name: d._replace(mean=d.mean - means[name] + centre) for name, d in told.items()}
+    moved = {name: d._replace(centre=d.centre - means[name] + centre) for name, d in told.items()}
     return {**descriptions, **moved}, centre
 
 
@@ -195,10 +194,10 @@ def local_centres(descriptions: Mapping[str, Description]) -> Centres:
     """All clients' centres in one list."""
     parts = [descriptions[name] for name in sorted(descriptions)]
     mean = np.concatenate([p.centre for p in parts])
-    n = np.concatenate([p.centre_n for p in parts])
+    n = np.concatenate([p.n for p in parts])
     if not len(mean):
         raise BadData(TOO_FEW_ROWS)
-    return Centres(mean, n, gaussian.unpack_triangle(sum(p.centre_scatter for p in parts)))
+    return Centres(mean, n, gaussian.unpack_triangle(np.concatenate([p.scatter for p in parts]).sum(0)))
 
 
 def initial_atoms(centres: Centres, rng: np.random.Generator) -> Candidate:

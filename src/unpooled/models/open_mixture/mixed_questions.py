@@ -1,7 +1,7 @@
 """What `OpenMixture` asks clients whose columns are mixed: one SUM per round and one GATHER at the end.
 
 SUM `mixed_stats`: statistics of all candidates in one message; each client's own mixing weights stay in its state.
-GATHER `mixed_holdings`: the number of rows in each cluster, 0 below `min_count`.
+GATHER `mixed_holdings`: the number of rows in each cluster, without counts below `min_count`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from unpooled.client import GATHER, SUM, Client, client
 from unpooled.models import mixed
 from unpooled.models.open_mixture.client_weights import sparse_shares, weight_penalty
 from unpooled.models.open_mixture.constants import TINY
-from unpooled.models.open_mixture.questions import MIN_POSITIVE, Holdings, state_key
+from unpooled.models.open_mixture.questions import Holdings, state_key, without_small_counts
 from unpooled.tree import message
 
 
@@ -52,7 +52,7 @@ def mixed_stats(
 def mixed_holdings(
     params: mixed.Params, client: Client, *, columns: dict, shape: str, id: str, own: bool, min_count: float
 ) -> Holdings:
-    """Expected rows in each cluster, under the client's own weights or those common to all; below min_count it is 0.
+    """Expected rows in each cluster, under the client's own weights or those common to all, without counts below min_count.
 
     The client keeps its own weights: of those clusters alone that BIC justifies.
     """
@@ -64,4 +64,4 @@ def mixed_holdings(
     blocks = mixed.client_blocks(client, columns)
     log_weights = np.log(np.maximum(shares, TINY))
     n = mixed.em.e_step(params, blocks, mixed.Columns.of(columns), shape, log_weights).gaussian.n
-    return Holdings(np.where(n >= max(min_count, MIN_POSITIVE), n, 0.0))
+    return Holdings(without_small_counts(n, min_count))

@@ -13,8 +13,15 @@ from unpooled.models.open_mixture import merging
 from unpooled.models.open_mixture.candidates import Candidate
 from unpooled.models.open_mixture.client_weights import Proposal, atom_weights, local_em
 from unpooled.models.open_mixture.constants import FINAL_WEIGHT_STEPS, NEW_CLUSTER_GAIN
+from unpooled.models.open_mixture.descriptions import (
+    PARTITION_SEED,
+    Description,
+    description,
+    draw_components,
+    rows_with_weight,
+)
 from unpooled.models.open_mixture.initial import local_components, prior_covariances
-from unpooled.models.open_mixture.questions import MIN_POSITIVE, Description, rows_with_weight
+from unpooled.models.open_mixture.questions import MIN_POSITIVE, without_offset
 
 
 @client("open_mixture.describe_unexplained", GATHER, batched=False)
@@ -23,16 +30,17 @@ def describe_unexplained(
 ) -> Description:
     """Components of a local mixture that explain their rows better than all known clusters, by BIC and by NEW_CLUSTER_GAIN."""
     x, w = rows_with_weight(client)
-    fit = local_mixture.fit(x, w, client.rng, range(1, max_local + 1))
-    r = local_mixture.responsibilities(fit, x) * w[:, None]
-    n, mean, scatter = local_mixture.summarise(x, r)
-    own = mixture.log_joint(fit.params, x, fit.shape)
-    gain = (r * (own - _known_log_density(known, x, w, shape)[:, None])).sum(0)  # (k,)
-    d = x.shape[1]
-    penalty = gaussian.n_parameters(1, d, fit.shape) / 2 * np.log(w.sum())
-    sent = (gain > penalty) & (gain > NEW_CLUSTER_GAIN * n) & (n >= max(min_count, MIN_POSITIVE))
-    no_centres = np.zeros(0), np.zeros((0, d)), gaussian.pack_triangle(np.zeros((d, d)))
-    return Description(n[sent], mean[sent], gaussian.pack_triangle(scatter[sent]), *no_centres)
+    x, rng = without_offset(x, client), np.random.default_rng(PARTITION_SEED)
+    fit = local_mixture.fit(x, w, rng, range(1, max_local + 1))
+    component = draw_components(x, w, fit, min_count, rng)
+    own = mixture.log_density(fit.params, x, fit.shape)
+    gain = np.bincount(component, w * (own - _known_log_density(known, x, w, shape)))  # (k,)
+    n, n_rows = np.bincount(component, w), np.bincount(component)
+    penalty = gaussian.n_parameters(1, x.shape[1], fit.shape) / 2 * np.log(w.sum())
+    new = (gain > penalty) & (gain > NEW_CLUSTER_GAIN * n) & (np.minimum(n, n_rows) >= max(min_count, MIN_POSITIVE))
+    rows = new[component]
+    component = np.unique(component[rows], return_inverse=True)[1]
+    return description(x[rows], w[rows], component, component)
 
 
 def _known_log_density(known: Proposal, x: np.ndarray, w: np.ndarray, shape: str) -> np.ndarray:

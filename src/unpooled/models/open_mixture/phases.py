@@ -4,8 +4,8 @@
            --> Compare --> (Refit -->) Done               clients differ: Gaussians or topics
            --> Split --> Shared --> Refit -----> Done     clients do not differ
 
-Every round of every phase is the same SUM over all its candidates. Search ends with one GATHER of counts and one SUM of products
-(see `grouping`), unless structure="gaussians"; nothing else is sent from here.
+Every round of every phase is the same SUM over all its candidates. Search ends with one SUM of products and, if clients
+differ, one GATHER of counts (see `grouping`), unless structure="gaussians"; nothing else is sent from here.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from unpooled.models.open_mixture.constants import (
     SPLIT_ROUNDS,
     TIED_ROUNDS,
 )
-from unpooled.models.open_mixture.grouping import Grouping, client_counts, group_by_holders
+from unpooled.models.open_mixture.grouping import Grouping, client_counts, group_by_holders, holder_sums
 from unpooled.models.open_mixture.initial import (
     Centres,
     MergePath,
@@ -64,6 +64,7 @@ from unpooled.models.open_mixture.shared_weights import (
     should_split,
     split_atoms,
 )
+from unpooled.models.open_mixture.topics import agglomerate
 from unpooled.tree import message
 
 
@@ -80,6 +81,7 @@ class State(NamedTuple):
     scores: dict[str, float]  # structure -> log-likelihood per held-out row, when both were compared
     offset_scale: np.ndarray  # (d,) standard deviation of the clients' offsets, over that within clusters
     log_scale: np.ndarray  # (d,) standard deviation of the logarithms of the clients' scales
+    min_count: float  # no count of fewer rows leaves a client
 
 
 # ---- phase 1 ----
@@ -129,13 +131,16 @@ def _after_search(phase: Search, state: State, fed: Federation) -> State:
     last_gaussians = (gaussians, *merge_best_pair(gaussians, state.rows)) if gaussians else ()
     if atoms is None:
         return state._replace(phase=Settle(last_gaussians))
-    counts = client_counts(fed, (atoms, gaussians) if gaussians else (atoms,))
-    if gaussians and all(c.n_clusters == 1 for c in counts):
+    both = (atoms, gaussians) if gaussians else (atoms,)
+    held = holder_sums(fed, both)
+    if gaussians and all(h.n_clusters == 1 for h in held):
         return _split_or_share(Split((atoms._replace(validated=False),)), state, fed)
-    rng = fed.journal.rng
-    groupings = [group_by_holders("topics", atoms, counts[0], rng)]
-    if gaussians and directions.components_share_holders(*counts[1][:3], rng):
-        groupings.append(group_by_holders("groups", gaussians._replace(validated=True), counts[1], rng))
+    merges = [agglomerate(h.sums) for h in held]
+    counts, rng = client_counts(fed, both, merges, state.min_count), fed.journal.rng
+    groupings = [group_by_holders("topics", atoms, held[0], merges[0], counts[0], rng)]
+    if gaussians and directions.components_share_holders(counts[1], held[1].within, held[1].products, rng):
+        copy = gaussians._replace(validated=True)
+        groupings.append(group_by_holders("groups", copy, held[1], merges[1], counts[1], rng))
     return state._replace(
         phase=Compare((*last_gaussians, *(g.candidate for g in groupings))),
         groupings={g.candidate.id: g for g in groupings},

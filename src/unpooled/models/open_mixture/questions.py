@@ -1,22 +1,21 @@
-"""What `OpenMixture` asks its clients: three GATHERs, each once, and one SUM per round.
+"""What `OpenMixture` asks its clients after they described their rows (see `descriptions`): one SUM per round, and two GATHERs.
 
-GATHER `describe`: components of a local mixture and local k-means centres, with counts.
 SUM `candidate_stats`: statistics of all candidates in one message; each client's own mixing weights stay in its state.
-GATHER `count_atoms` and SUM `atom_products`: which clients hold which Gaussians, and how much a single row's responsibilities vary.
+SUM `atom_products`: whether clients differ, and how much a single row's responsibilities vary.
+GATHER `count_atoms`, if they differ: which clients hold which Gaussians.
 GATHER `holdings`: the number of rows in each cluster.
-`describe` and `holdings` send nothing that stands for fewer than `min_count` rows.
+`count_atoms` and `holdings` send nothing that stands for fewer than `min_count` rows, and add up to all rows of the client.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import NamedTuple
 
 import numpy as np
 
-from unpooled.arrays import Array, Float, to_numpy
+from unpooled.arrays import Array, Float, Int, to_numpy
 from unpooled.client import GATHER, SUM, Client, client
-from unpooled.maths import gaussian, local_mixture, mixture
+from unpooled.maths import gaussian, mixture
 from unpooled.maths.mixture import Stats
 from unpooled.models.open_mixture.client_weights import (
     Proposal,
@@ -31,114 +30,26 @@ from unpooled.models.open_mixture.client_weights import (
 from unpooled.models.open_mixture.constants import (
     FIRST_WEIGHT_STEPS,
     GOLDEN_RATIO,
-    MIN_CENTRES,
-    MIN_ROWS_PER_CENTRE,
-    ROWS_PER_CENTRE,
     TINY,
 )
-from unpooled.models.open_mixture.gaps import filled
 from unpooled.tree import message
 
 OFFSET = "offset"  # where a client keeps its own offset (d,), if it has one
 FACTOR = "factor"  # where it keeps what its columns are multiplied by (d,), if they are
 MIN_POSITIVE = 1e-9  # a count below this is none, even if min_count is 0
 
-# ---- the first GATHER: a description of each client's rows ----
-
-
-@message("open_mixture.Description")
-class Description(NamedTuple):
-    """A client's rows in summary: components of a local mixture, and finer k-means centres."""
-
-    n: Float[Array, "own", ">=0 rows"]  # rows of each component
-    mean: Float[Array, "own d"]
-    scatter: Float[Array, "own t"]  # about the mean, packed
-    centre_n: Float[Array, "m", ">=0 rows"]  # rows of each centre
-    centre: Float[Array, "m d"]
-    centre_scatter: Float[Array, "t"]  # of all rows about their centres, packed
-
-
-@client("open_mixture.describe", GATHER, batched=False)
-def describe(nothing: None, client: Client, *, max_local: int, max_centres: int, min_count: float) -> Description:
-    """A local mixture (K by BIC) and local k-means, without components and centres of fewer than min_count rows.
-
-    Rows of smaller ones count to the nearest that is sent. Were they left out, the difference between components and centres would
-    show their sum: a row, where there is one.
-    """
-    x, w = rows_with_weight(client)
-    n, mean, scatter = _local_components(x, w, client.rng, max_local, min_count)
-    sent = n >= max(min_count, MIN_POSITIVE)
-    client.rng.normal(size=mean[sent].shape)  # not used: k-means draws what it drew when the stored results were made
-    centre_n, centre, centre_scatter = _local_centres(x, w, client.rng, max_centres, min_count)
-    centre_sent = centre_n >= max(min_count, MIN_POSITIVE)
-    packed = gaussian.pack_triangle(scatter[sent])
-    return Description(n[sent], mean[sent], packed, centre_n[centre_sent], centre[centre_sent], centre_scatter)
-
 
 def aligned_rows(client: Client) -> Array:
     """The client's rows without its offset and scale."""
+    return without_offset(client.x, client)
+
+
+def without_offset(x: Array, client: Client) -> Array:
+    """Rows of this client without its offset and scale, if it keeps some."""
     if OFFSET not in client.state:
-        return client.x
-    x = client.x * client.state[FACTOR][..., None, :] if FACTOR in client.state else client.x
+        return x
+    x = x * client.state[FACTOR][..., None, :] if FACTOR in client.state else x
     return x - client.state[OFFSET][..., None, :]
-
-
-def rows_with_weight(client: Client) -> tuple[np.ndarray, np.ndarray]:
-    """(x, w) of the rows whose weight is not 0, without the client's offset, gaps filled in by its own rows."""
-    x, w = to_numpy(aligned_rows(client)).astype(float), to_numpy(client.w).astype(float)
-    return filled(x[w > 0], w[w > 0], client.name), w[w > 0]
-
-
-def _local_components(
-    x: np.ndarray, w: np.ndarray, rng: np.random.Generator, max_local: int, min_count: float
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(n, mean, scatter) of the components of the best local mixture by BIC; none if max_local is 0."""
-    if max_local == 0:
-        d = x.shape[1]
-        return np.zeros(0), np.zeros((0, d)), np.zeros((0, d, d))
-    fit = local_mixture.fit(x, w, rng, range(1, max_local + 1))
-    shares = local_mixture.responsibilities(fit, x) * w[:, None]
-    return local_mixture.summarise(x, _without_small(shares, x, min_count))
-
-
-def _without_small(shares: np.ndarray, x: np.ndarray, min_count: float) -> np.ndarray:  # (n, k)
-    """Shares of rows (n, d) in clusters, where clusters of fewer than min_count rows are part of the nearest larger one."""
-    n = shares.sum(0)
-    large = n >= max(min_count, MIN_POSITIVE)
-    if large.all() or not large.any():
-        return shares
-    mean = shares.T @ x / np.maximum(n, MIN_POSITIVE)[:, None]
-    apart = ((mean[~large, None] - mean[large]) ** 2).sum(-1)  # (small, large)
-    nearest = np.eye(int(large.sum()))[apart.argmin(1)]
-    return np.asarray(shares[:, large] + shares[:, ~large] @ nearest)
-
-
-def _local_centres(
-    x: np.ndarray, w: np.ndarray, rng: np.random.Generator, max_centres: int, min_count: float
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(n, mean) of each local k-means cluster, and the packed scatter of the rows about them; none if max_centres is 0."""
-    d = x.shape[1]
-    if max_centres == 0:
-        return np.zeros(0), np.zeros((0, d)), gaussian.pack_triangle(np.zeros((d, d)))
-    least = min(MIN_CENTRES, len(x) // MIN_ROWS_PER_CENTRE)
-    n_centres = max(1, min(max(len(x) // ROWS_PER_CENTRE, least), max_centres))
-    labels = local_mixture.kmeans(x, w, n_centres, rng)
-    labels = _without_small(w[:, None] * np.eye(n_centres)[labels], x, min_count).argmax(1)
-    n = np.bincount(labels, w)
-    mean = np.stack([np.bincount(labels, w * column) for column in x.T], axis=1) / n[:, None]
-    centred = x - mean[labels]
-    return n, mean, gaussian.pack_triangle((centred * w[:, None]).T @ centred)
-
-
-def all_rows_equal(descriptions: Collection[Description]) -> bool:
-    """Whether every component and centre is at the same point, without scatter."""
-    means = np.concatenate([np.concatenate([d.mean, d.centre]) for d in descriptions])
-    scatter = sum(np.abs(d.scatter).sum() + np.abs(d.centre_scatter).sum() for d in descriptions)
-    size = np.abs(means).max(initial=0.0)
-    if not len(means):
-        return False
-    same_place = np.ptp(means, axis=0).max() <= 1e-9 * size
-    return bool(same_place and scatter <= 1e-18 * size**2 * len(means))
 
 
 # ---- the SUM of every round: statistics of all candidates ----
@@ -224,34 +135,22 @@ def split_rows(client: Client, held_out: float) -> tuple[tuple[Array, Array], tu
     return (x[..., ~out, :], client.w[..., ~out]), (x[..., out, :], client.w[..., out])
 
 
-# ---- which clients hold which Gaussians ----
-
-
-@message("open_mixture.Counts")
-class Counts(NamedTuple):
-    """Expected rows by Gaussian."""
-
-    n: Float[Array, "k", ">=0 rows"]  # expected rows by Gaussian
+# ---- whether clients differ, and which of them hold which Gaussians ----
 
 
 @message("open_mixture.Products")
 class Products(NamedTuple):
-    """Sums of products of responsibilities, which say what Gaussians overlap."""
+    """Sums that say what Gaussians overlap, and how clients differ."""
 
+    n: Float[Array, "k", ">=0 rows"]  # expected rows by Gaussian
     rr: Float[Array, "t"]  # sum over rows of r r', packed
-
-
-@client("open_mixture.count_atoms", GATHER)
-def count_atoms(proposals: tuple[Proposal, ...], client: Client, *, shapes: list) -> tuple[Counts, ...]:
-    """The expected number of the client's rows in every Gaussian of every proposal, under the weights common to all clients."""
-    return tuple(
-        Counts(mixture.e_step(p.params, aligned_rows(client), client.w, shape).n) for p, shape in zip(proposals, shapes)
-    )
+    nn: Float[Array, "t"]  # n n' over the client's rows, packed
+    clients: Float[Array, "", ">=0"]
 
 
 @client("open_mixture.atom_products", SUM)
 def atom_products(proposals: tuple[Proposal, ...], client: Client, *, shapes: list) -> tuple[Products, ...]:
-    """Sums of the outer products of each row's responsibilities."""
+    """Sums of the rows' responsibilities, of their outer products, and the outer product of the client's sums."""
     return tuple(_products(p, aligned_rows(client), client.w, shape) for p, shape in zip(proposals, shapes))
 
 
@@ -260,7 +159,72 @@ def _products(proposal: Proposal, x: Array, w: Array, shape: str) -> Products:
     log_joint = mixture.log_joint(proposal.params, x, shape)
     r = np.exp(log_joint - log_joint.max(-1, keepdims=True))
     r = np.where(w[..., None] > 0, r / r.sum(-1, keepdims=True), 0.0)
-    return Products(gaussian.pack_triangle(np.swapaxes(r * w[..., None], -1, -2) @ r))
+    weighted = r * w[..., None]
+    n, rows = weighted.sum(-2), w.sum(-1)
+    scaled = n / np.sqrt(np.maximum(rows, TINY))[..., None]
+    return Products(
+        n=n,
+        rr=gaussian.pack_triangle(np.swapaxes(weighted, -1, -2) @ r),
+        nn=gaussian.pack_triangle(scaled[..., :, None] * scaled[..., None, :]),
+        clients=(rows > 0) * 1.0,
+    )
+
+
+@message("open_mixture.Tree")
+class Tree(NamedTuple):
+    """A mixture whose Gaussians are the leaves of a dendrogram: step s merges nodes left[s] and right[s] into node k + s."""
+
+    proposal: Proposal
+    left: Int[Array, "s"]
+    right: Int[Array, "s"]
+
+
+@message("open_mixture.Counts")
+class Counts(NamedTuple):
+    """Rows by Gaussian, in groups of at least min_count."""
+
+    n: Float[Array, "k", ">=0 rows"]
+
+
+@client("open_mixture.count_atoms", GATHER, batched=False)
+def count_atoms(trees: tuple[Tree, ...], client: Client, *, shapes: list, min_count: float) -> tuple[Counts, ...]:
+    """The expected number of the client's rows in every Gaussian under the common weights, as far as min_count allows."""
+    found = []
+    for tree, shape in zip(trees, shapes):
+        params = tree.proposal.params
+        n = to_numpy(mixture.e_step(params, aligned_rows(client), client.w, shape).n)
+        found.append(Counts(shared_out(n, to_numpy(params.weights), tree, min_count)))
+    return tuple(found)
+
+
+def shared_out(n: np.ndarray, weights: np.ndarray, tree: Tree, min_count: float) -> np.ndarray:  # (k,)
+    """Counts (k,) with the same total where no number stands for fewer rows than min_count.
+
+    From the root down, the count of a node is divided between its branches. If both have min_count rows, each has its own. Otherwise, if
+    the smaller has less than half of what the common weights give it, it has none; if not, the whole node is divided by these weights.
+    """
+    k, merges = len(n), np.stack([tree.left, tree.right], axis=1)
+    true, expected = _with_nodes(n, merges), _with_nodes(weights, merges)
+    sent, by_weights = np.zeros(len(true)), np.zeros(len(true), dtype=bool)
+    sent[-1] = true[-1] if true[-1] >= max(min_count, MIN_POSITIVE) else 0.0
+    for s in range(len(merges) - 1, -1, -1):
+        node, pair = k + s, merges[s]
+        share, is_small = expected[pair] / max(expected[pair].sum(), TINY), true[pair] < min_count
+        is_absent = is_small & (true[pair] < share * true[node] / 2)
+        if by_weights[node] or (is_small.any() and not is_absent.any()):
+            sent[pair], by_weights[pair] = share * sent[node], True
+        else:
+            sent[pair] = np.where(is_absent, 0.0, true[pair])
+            sent[pair[true[pair].argmax()]] += sent[node] - sent[pair].sum()  # rows of branches that have none
+    return sent[:k]
+
+
+def _with_nodes(leaves: np.ndarray, merges: np.ndarray) -> np.ndarray:
+    """The numbers of the leaves, followed by those of the nodes that they merge into."""
+    numbers = np.concatenate([leaves, np.zeros(len(merges))])
+    for s, pair in enumerate(merges):
+        numbers[len(leaves) + s] = numbers[pair].sum()
+    return numbers
 
 
 # ---- the last GATHER: rows in each cluster ----
@@ -277,7 +241,7 @@ class Holdings(NamedTuple):
 def holdings(
     proposal: Proposal, client: Client, *, shape: str, id: str, common_weights: bool, min_count: float
 ) -> Holdings:
-    """Expected rows in each cluster, under the client's own weights or those common to all; below min_count it is 0.
+    """Expected rows in each cluster, under the client's own weights or those common to all, without counts below min_count.
 
     The client keeps its own weights: of those clusters alone that BIC justifies.
     """
@@ -289,4 +253,11 @@ def holdings(
         shares = sparse_shares(density, client.w, client.state.get(state_key(id)))
         n = expected_rows(density, client.w, shares)
     client.state[state_key(id)] = shares
-    return Holdings(np.where(n >= max(min_count, MIN_POSITIVE), n, 0.0))
+    return Holdings(without_small_counts(n, min_count))
+
+
+def without_small_counts(n: Array, min_count: float) -> Array:  # (..., clusters)
+    """Counts with 0 below min_count, and these rows in the client's largest cluster: the total less what is sent would show them."""
+    sent = np.where(n >= max(min_count, MIN_POSITIVE), n, 0.0)
+    is_largest = np.arange(n.shape[-1]) == n.argmax(-1)[..., None]
+    return np.where(is_largest & (sent > 0), sent + (n - sent).sum(-1)[..., None], sent)

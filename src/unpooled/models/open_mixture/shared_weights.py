@@ -126,19 +126,45 @@ def sample_rows(atoms: Candidate, rows: float, rng: np.random.Generator) -> np.n
 
 
 def _fit_all_sizes(x: np.ndarray, shapes: Sequence[str], rng: np.random.Generator) -> ScoredMixtures:
-    """Mixtures of 1, 2, ... Gaussians of each type, until BIC has not improved for some sizes."""
+    """Mixtures of 1, 2, ... Gaussians of each type, until neither some further sizes nor some much larger ones have a better BIC."""
     mixtures: ScoredMixtures = {}
-    w, lowest, n_without_gain = np.ones(len(x)), dict.fromkeys(shapes, np.inf), 0
-    for k in range(1, MAX_GAUSSIANS + 1):
+    tried, up_to = 0, 1
+    while tried < up_to:
+        tried = _fit_upwards(mixtures, x, shapes, rng, tried + 1, up_to)
+        up_to = _better_size_above(tried, mixtures, x, shapes, rng)
+    return mixtures
+
+
+def _fit_upwards(
+    mixtures: ScoredMixtures, x: np.ndarray, shapes: Sequence[str], rng: np.random.Generator, first: int, up_to: int
+) -> int:
+    """Mixtures of this size and larger ones, up to a size and from there until BIC has not improved for some; returns the last size."""
+    lowest = {shape: min((bic for c, bic in mixtures.values() if c.shape == shape), default=np.inf) for shape in shapes}
+    n_without_gain = 0
+    for k in range(first, MAX_GAUSSIANS + 1):
         n_without_gain += 1
-        for fit in local_mixture.attempts(x, w, k, rng, shapes):
+        for fit in local_mixture.attempts(x, np.ones(len(x)), k, rng, shapes):
             id = f"{fit.shape}-{k}"
             mixtures[id] = _as_candidate(id, fit), fit.bic
             if fit.bic < lowest[fit.shape]:
                 lowest[fit.shape], n_without_gain = fit.bic, 0
-        if n_without_gain == PATIENCE:
+        if n_without_gain >= PATIENCE and k >= up_to:
             break
-    return mixtures
+    return k
+
+
+def _better_size_above(
+    size: int, mixtures: ScoredMixtures, x: np.ndarray, shapes: Sequence[str], rng: np.random.Generator
+) -> int:
+    """The first of some larger and larger sizes with the best BIC of all; 0 if there is none.
+
+    Clusters that lie evenly, as on a ring, gain little before almost each has a Gaussian.
+    """
+    lowest = min((bic for _, bic in mixtures.values()), default=np.inf)
+    while (size := size * 3 // 2 + 1) <= min(MAX_GAUSSIANS, len(x) // ROWS_PER_PIECE):
+        if any(fit.bic < lowest for fit in local_mixture.attempts(x, np.ones(len(x)), size, rng, shapes)):
+            return size
+    return 0
 
 
 def _fit_downwards(mixtures: ScoredMixtures, x: np.ndarray, w: np.ndarray, shape: str) -> None:

@@ -49,6 +49,7 @@ from unpooled.models.open_mixture.constants import (
     N_VARIATIONS,
     TIED_ROWS,
 )
+from unpooled.models.open_mixture.descriptions import Description
 from unpooled.models.open_mixture.initial import (
     candidates_on_path,
     initial_sizes,
@@ -58,7 +59,6 @@ from unpooled.models.open_mixture.initial import (
     split_gaussian,
     without_client_means,
 )
-from unpooled.models.open_mixture.questions import Description
 from unpooled.models.open_mixture.site_questions import Aligned, Reference, align, check_offsets, keep_offsets
 
 # a column has scales where the least variance of a client is above this share of the mean, and above rounding errors

@@ -12,6 +12,7 @@ from scipy.special import xlogy
 
 from unpooled.models.open_mixture.agglomeration import Merges, greedy
 from unpooled.models.open_mixture.constants import SHARE_SMOOTHING, TINY, TOPIC_SMOOTHING, TOPIC_STEPS
+from unpooled.models.open_mixture.directions import HolderSums
 from unpooled.tree import message
 
 
@@ -24,34 +25,22 @@ class Topics(NamedTuple):
     loglik: float
 
 
-def agglomerate(counts: np.ndarray) -> Merges:
-    """Merge atoms while losing as little as possible of the information about the client (information bottleneck)."""
-    columns = np.array(counts.T, dtype=float)  # (m, c)
-    entropy, mass = xlogy(columns, columns).sum(1), columns.sum(1)
+def agglomerate(sums: HolderSums) -> Merges:
+    """Merge atoms while losing as little as possible of the chi-squared of the table of clients and atoms (Greenacre, 1988)."""
+    mass, squares = np.maximum(sums.n, TINY), np.array(sums.squares)
 
     def gains(i: np.ndarray, j: np.ndarray) -> np.ndarray:
-        """What merging pairs of clients costs in likelihood."""
-        profile = _merged_entropy(columns, i, j) - entropy[i] - entropy[j]
-        size = xlogy(mass[i] + mass[j], mass[i] + mass[j]) - xlogy(mass[i], mass[i]) - xlogy(mass[j], mass[j])
-        return profile - size
+        """What merging pairs of atoms costs."""
+        own = np.diag(squares)
+        return (own[i] + 2 * squares[i, j] + own[j]) / (mass[i] + mass[j]) - own[i] / mass[i] - own[j] / mass[j]
 
     def join(i: int, j: int) -> None:
         """Put the merged pair in the place of `i`."""
-        columns[i] += columns[j]
-        entropy[i] = xlogy(columns[i], columns[i]).sum()
-        mass[i] = mass[i] + mass[j]
+        squares[i] += squares[j]
+        squares[:, i] += squares[:, j]
+        mass[i] += mass[j]
 
-    return greedy(len(columns), gains, join)
-
-
-def _merged_entropy(columns: np.ndarray, i: np.ndarray, j: np.ndarray, chunk: int = 4096) -> np.ndarray:
-    """(pairs,) sum of n log n of merged pairs, some pairs at a time."""
-    out = np.empty(len(i))
-    for start in range(0, len(i), chunk):
-        part = slice(start, start + chunk)
-        both = columns[i[part]] + columns[j[part]]
-        out[part] = xlogy(both, both).sum(1)
-    return out
+    return greedy(len(mass), gains, join)
 
 
 def initial_topics(counts: np.ndarray, labels: np.ndarray) -> Topics:
