@@ -18,8 +18,8 @@ def candidate(structure, k, **scores):
     return Candidate(f"{name}-{k}", structure, "spherical", Proposal(params, topics), **scores)
 
 
-def after(phase, clients=8):
-    state = State(phase, 100.0, (), None, {}, {}, {}, np.zeros(2), np.zeros(2), 5.0)
+def after(phase, clients=8, rows=100.0):
+    state = State(phase, rows, (), None, {}, {}, {}, np.zeros(2), np.zeros(2), 5.0)
     return phase.next(state, federate({f"c{c}": np.eye(2) for c in range(clients)}))
 
 
@@ -45,21 +45,23 @@ def test_gaussians_are_final_before_a_copy_without_held_out_rows_is_compared():
 
 
 @pytest.mark.parametrize(
-    ("n_gaussians", "n_topics", "held_out", "clients", "structure"),
+    ("n_gaussians", "n_topics", "held_out", "clients", "rows", "structure"),
     [
-        (5, 3, -1.0, 8, "topics"),  # better on held-out rows
-        (5, 3, -3.0, 8, "gaussians"),  # worse
-        (2, 3, -3.0, 8, "topics"),  # worse, but clients show more clusters than there are Gaussians
-        (5, 3, -1.0, 5, "gaussians"),  # fewer than two clients per topic
-        (3, 3, -1.8, 8, "gaussians"),  # as many topics as Gaussians: better by less than a standard error
-        (3, 3, -1.0, 8, "topics"),  # better by more
+        (5, 3, -1.8, 8, 1000, "topics"),  # better on held-out rows
+        (5, 3, -3.0, 8, 1000, "gaussians"),  # worse
+        (2, 3, -3.0, 8, 1000, "topics"),  # worse, but clients show more clusters than there are Gaussians
+        (5, 3, -1.0, 5, 1000, "gaussians"),  # fewer than two clients per topic
+        (3, 3, -1.8, 8, 1000, "gaussians"),  # as many topics as Gaussians: better by less than a standard error
+        (3, 3, -1.0, 8, 1000, "topics"),  # better by more
+        (5, 3, -1.8, 8, 200, "gaussians"),  # few rows: better by less than a standard error
+        (5, 3, -1.0, 8, 200, "topics"),  # better by more
     ],
 )
-def test_the_structure_is_chosen_by_held_out_rows(n_gaussians, n_topics, held_out, clients, structure):
+def test_the_structure_is_chosen_by_held_out_rows(n_gaussians, n_topics, held_out, clients, rows, structure):
     final = candidate("gaussians", n_gaussians)
     copy = final._replace(id=f"{final.id}-validated", validated=True, held_out=-2.0)
     topics = candidate("topics", n_topics, held_out=held_out, held_out_stderr=0.5, validated=True)
-    state = after(Compare((copy, topics), COMPARE_ROUNDS, (final,)), clients)
+    state = after(Compare((copy, topics), COMPARE_ROUNDS, (final,)), clients, rows)
     assert state.scores == {"gaussians": -2.0, "topics": held_out}
     refit = Refit((topics._replace(validated=False),))
     assert state.phase == (refit if structure == "topics" else Done((final,)))

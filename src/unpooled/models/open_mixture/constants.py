@@ -80,6 +80,7 @@ P_SEPARATED = 1e-4  # p-value for a direction in which the rows of one client do
 VARIANCE_CUTS = (1e-3, 1e-2, 1e-1, 0.3)  # axes with less than this fraction of the largest variance are left out
 N_PERMUTATIONS = 20  # of the permutation test whether components share their holders: p < 1/21
 MAX_TOPICS = 30
+ROWS_FOR_TOPICS = 500  # with fewer, topics must be better than Gaussians by a standard error
 N_RESAMPLES = 20  # random subsets of clients for `certainty_`
 TOPIC_STEPS = 150  # EM steps of the topic model at the server
 TOPIC_SMOOTHING = 0.05  # at its start, of the mean atom's count, so that no atom has probability 0 in a topic

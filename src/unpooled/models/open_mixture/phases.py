@@ -40,6 +40,7 @@ from unpooled.models.open_mixture.constants import (
     N_TIED_KEPT,
     REFINE_ROUNDS,
     REFIT_ROUNDS,
+    ROWS_FOR_TOPICS,
     SEARCH_ROUNDS,
     SEPARATE_SHAPES,
     SETTLE_ROUNDS,
@@ -206,7 +207,7 @@ def _choose_structure(phase: Compare, state: State, n_clients: int) -> State:
     if gaussians is None:
         return state._replace(phase=refit)
     state = state._replace(scores={c.structure: c.held_out for c in (gaussians, topics)})
-    if _is_possible(topics, n_clients) and _topics_fit_better(all_topics, topics, gaussians):
+    if _is_possible(topics, n_clients) and _topics_fit_better(all_topics, topics, gaussians, state.rows):
         return state._replace(phase=refit)
     return state._replace(phase=Done(phase.final_gaussians))
 
@@ -216,12 +217,14 @@ def _is_possible(topics: Candidate, n_clients: int) -> bool:
     return 2 <= topics.size <= n_clients / 2
 
 
-def _topics_fit_better(all_topics: Sequence[Candidate], topics: Candidate, gaussians: Candidate) -> bool:
+def _topics_fit_better(all_topics: Sequence[Candidate], topics: Candidate, gaussians: Candidate, rows: float) -> bool:
     """By held-out rows, or because there are fewer Gaussians than clusters that clients' differences show.
 
-    Where there are as many topics as Gaussians, nothing is grouped: then topics must be better by a standard error.
+    Topics must be better by a standard error where there are as many as Gaussians, so that nothing is grouped, and where there are few
+    rows: these show few of the directions in which clients differ, so that clusters would be grouped that have different holders.
     """
-    margin = topics.held_out_stderr if topics.size == gaussians.size else 0.0
+    few = rows < ROWS_FOR_TOPICS or topics.size == gaussians.size
+    margin = topics.held_out_stderr if few else 0.0
     held_out = max(c.held_out for c in all_topics)
     return held_out - margin > gaussians.held_out or gaussians.size < topics.size
 
