@@ -12,7 +12,7 @@ from unpooled.maths import gaussian, mixture
 from unpooled.maths.mixture import Params, Stats
 from unpooled.models.open_mixture.client_weights import Proposal
 from unpooled.models.open_mixture.constants import CLUSTER_PENALTY, COV_PRIOR_ROWS, TIED_ROWS, TINY
-from unpooled.models.open_mixture.covariances import shrink
+from unpooled.models.open_mixture.covariances import least_variance, shrink
 from unpooled.models.open_mixture.questions import CandidateStats
 from unpooled.tree import message
 
@@ -75,7 +75,8 @@ def gaussian_candidate(
 ) -> Candidate:
     """A candidate of Gaussians with n (k,) rows each and full covariances (k, d, d), reduced to the covariance type."""
     weights = n / n.sum()
-    packed = gaussian.pack_covs(gaussian.reshape_covs(covs, shape), shape)
+    least = least_variance(covs, n, means)
+    packed = gaussian.project_positive(gaussian.pack_covs(gaussian.reshape_covs(covs, shape), shape), shape, least)
     topics = weights[None] if structure == SHARED else np.zeros((0, len(weights)))
     return Candidate(id, structure, shape, Proposal(Params(weights, means, packed), topics))
 

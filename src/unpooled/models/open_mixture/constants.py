@@ -57,6 +57,7 @@ MIN_CENTRES, MIN_ROWS_PER_CENTRE = 3, 6
 COV_PRIOR_ROWS = 2.0  # every covariance is averaged with the pooled one, which counts as this many rows
 TIED_ROWS = 1e9  # the same where all Gaussians of a candidate have one covariance
 COV_FLOOR = 1e-6  # of the mean variance, added to every variance
+MIN_WITHIN = 1e-3  # least variance within Gaussians, over that between them: rows of few distinct values have none
 MIN_SCALE = 0.01  # smallest scale of an atom's covariance, relative to the pooled one
 
 # ---- clients' own mixing weights ----

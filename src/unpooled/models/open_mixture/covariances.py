@@ -6,7 +6,7 @@ import numpy as np
 
 from unpooled.arrays import Array
 from unpooled.maths import gaussian
-from unpooled.models.open_mixture.constants import COV_FLOOR, MIN_SCALE, TINY
+from unpooled.models.open_mixture.constants import COV_FLOOR, MIN_SCALE, MIN_WITHIN, TINY
 
 
 def shrink(covs: Array, n: Array, means: Array, shape: str, prior_rows: float, own_scale: bool) -> Array:
@@ -17,7 +17,7 @@ def shrink(covs: Array, n: Array, means: Array, shape: str, prior_rows: float, o
     """
     rows = n[:, None] if covs.ndim > 1 else n
     pooled = (covs * rows).sum(0) / max(n.sum(), TINY)
-    mean_variance = abs(_mean_variance(pooled, means.shape[1], shape))
+    mean_variance = max(abs(_mean_variance(pooled, means.shape[1], shape)), MIN_WITHIN * _variance_of_means(n, means))
     least = MIN_SCALE * mean_variance
     pooled = repair(pooled[None], shape, least)[0]
     scale = _relative_scale(covs, pooled, shape) if own_scale else 1.0
@@ -31,6 +31,18 @@ def _mean_variance(pooled: Array, d: int, shape: str) -> float:
     if shape != "full":
         return pooled.mean()
     return np.trace(gaussian.unpack_triangle(pooled)) / d
+
+
+def _variance_of_means(n: Array, means: Array) -> float:
+    """The mean variance of the columns between Gaussians."""
+    weights = n / max(n.sum(), TINY)
+    return float((weights[:, None] * (means - weights @ means) ** 2).sum(0).mean())
+
+
+def least_variance(covs: np.ndarray, n: np.ndarray, means: np.ndarray) -> float:
+    """The variance that is added to full covariances (k, d, d) in which rows do not vary."""
+    within = float(n @ np.trace(covs, axis1=1, axis2=2)) / max(n.sum() * means.shape[1], TINY)
+    return COV_FLOOR * max(within, MIN_WITHIN * _variance_of_means(n, means), TINY)
 
 
 def repair(covs: Array, shape: str, least: float) -> Array:
