@@ -174,9 +174,8 @@ def _positive(m: np.ndarray) -> np.ndarray:
 
 def random_hyperplanes(joint: Joint, classes: int, shape: str, rng: np.random.Generator) -> np.ndarray:
     """Linear learners (m, c (d + 1)) with random scores of a given size over their rows."""
-    second = second_moments(
-        joint, shape
-    )  # (m, d + 1, d + 1); not positive where a column varies by rounding errors alone
+    # (m, d + 1, d + 1); not positive where a column varies by rounding errors alone
+    second = second_moments(joint, shape)
     second = gaussian.unpack_triangle(gaussian.project_positive(gaussian.pack_triangle(second), "full", 0.0))
     u = rng.standard_normal((len(second), classes, second.shape[-1]))
     u *= RANDOM_SCORE / np.linalg.norm(u, axis=-1, keepdims=True)
