@@ -49,9 +49,8 @@ def trial(x: np.ndarray, solver: str, seed: int, options: dict) -> Trial:
     exact = up.GaussianMixture(3, random_state=seed, **options).fit(x, by=by)
     model = up.GaussianMixture(3, solver=solver, fraction=0.5, random_state=seed, **options).fit(x, by=by)
     start = {"weights_init": model.weights_, "means_init": model.means_, "precisions_init": model.precisions_}
-    continued = up.GaussianMixture(3, solver="fedem", max_iter=options["max_iter"], **start).fit(
-        x, by=by
-    )  # with all clients
+    # with all clients
+    continued = up.GaussianMixture(3, solver="fedem", max_iter=options["max_iter"], **start).fit(x, by=by)
     gain = continued.score(x) - model.score(x)
     return Trial(model.score(x) - exact.score(x), gain, model.converged_, model.n_iter_, exact.n_iter_)
 

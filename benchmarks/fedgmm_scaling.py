@@ -25,9 +25,8 @@ def main(repeats: int, plot: Path | None) -> None:
     seconds = {}
     for what, values in SWEEPS.items():
         rounds = [joint_round(**BASE | {what: v}) for v in values]
-        turns = [
-            [cpu(r) for r in rounds] for _ in range(repeats)
-        ]  # by turns, so that all share what else the machine does
+        # by turns, so that all share what else the machine does
+        turns = [[cpu(r) for r in rounds] for _ in range(repeats)]
         seconds[what] = [statistics.median(column) for column in zip(*turns)]
         slopes = [np.polyfit(np.log(values), np.log(turn), 1)[0] for turn in turns]
         shown = ", ".join(f"{v}: {s:.3f}" for v, s in zip(values, seconds[what]))

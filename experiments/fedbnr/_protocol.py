@@ -11,10 +11,8 @@ from unpooled.datasets import shared
 
 SETS = ("skillcraft", "sml", "parkinsons", "bike", "ccpp")
 SML_TARGET = "Temperature_Habitacion_Sensor"
-SML_DROPPED = (
-    "Temperature_Comedor_Sensor",
-    "Temperature_Exterior_Sensor",
-)  # with these the target is nearly given away
+# with these the target is nearly given away
+SML_DROPPED = ("Temperature_Comedor_Sensor", "Temperature_Exterior_Sensor")
 
 
 class Split(NamedTuple):

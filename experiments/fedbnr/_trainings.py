@@ -167,9 +167,8 @@ def consensus(rows: Stack, rhos: Tensor, seeds: list[int], options: dict) -> Tra
         found = {}
         for k, slope in slopes.items():
             rho = rhos[which].reshape(-1, *(1,) * (slope.ndim - 1))
-            move = -(torch.nan_to_num(slope, nan=0.0, posinf=0.0, neginf=0.0) + duals[k][which]) / (
-                11 * rho
-            )  # the thesis's L is 10 rho
+            # the thesis's L is 10 rho
+            move = -(torch.nan_to_num(slope, nan=0.0, posinf=0.0, neginf=0.0) + duals[k][which]) / (11 * rho)
             dual = duals[k][which] + rho * move
             duals[k] = duals[k].index_copy(0, which, dual)
             found[k] = (at[k].detach() + move + dual / rho).mean(1, keepdim=True)
@@ -205,9 +204,10 @@ TRAININGS: dict[str, Callable[..., Training]] = {
     "distill": distilling,
     "local": alone,
 }
+# of each training
 METHODS = {
     "average": ("FedBNR as printed", "avg+local"),
     "distill": ("FedBNR-KD as printed", "kd+local"),
     "local": ("local+local", "local+global"),
     **{name: (name,) for name in ("FedAvg", "FedProx", "pFedGP", "FedLoc")},
-}  # of each training
+}

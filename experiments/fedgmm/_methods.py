@@ -16,10 +16,8 @@ from unpooled.data.federate import federate
 from unpooled.errors import TooFewClients
 from unpooled.local import Local
 
-EXPONENTS, SMALL_EXPONENTS = (
-    (0.5, 1, 1.5, 2, 2.5, 3),
-    (0.5, 1.5),
-)  # rates are 10 to minus these; the first are the paper's
+# rates are 10 to minus these; the first are the paper's
+EXPONENTS, SMALL_EXPONENTS = ((0.5, 1, 1.5, 2, 2.5, 3), (0.5, 1.5))
 GRID, SMALL_GRID = (tuple(10.0**-e for e in exponents) for exponents in (EXPONENTS, SMALL_EXPONENTS))
 Rows = Mapping[str, tuple[np.ndarray, np.ndarray]]
 

@@ -47,12 +47,10 @@ class Client:
     letters: Mapping[str, bytes] = field(default_factory=dict)  # messages for this client only, by layer
     asked: Callable[[], bytes] = bytes  # a digest of the question, its options and its parameters, for layers
     draws: bytes = field(default=b"", repr=False)  # a node's own secret for `secret_rngs`; none in a simulation
-    secrets: MutableMapping[str, bytes] = field(
-        default_factory=dict, repr=False
-    )  # keys of layers; never sent, and not rolled back when an answer is rejected
-    memo: dict[str, Any] = field(
-        default_factory=dict, repr=False, compare=False
-    )  # cached results that depend on the rows only
+    # keys of layers; never sent, and not rolled back when an answer is rejected
+    secrets: MutableMapping[str, bytes] = field(default_factory=dict, repr=False)
+    # cached results that depend on the rows only
+    memo: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self):
         """Give every row the weight 1 where no weights are given."""

@@ -78,9 +78,8 @@ HOMES = {  # room -> the module whose import registers all its names
     "regression": "unpooled.models.regression",
     "survival": "unpooled.models.survival",
 }
-OPTIONAL = {
-    "mixture": "unpooled.models.mixture.race"
-}  # room -> a module that a fit imports only if an option asks for it
+# room -> a module that a fit imports only if an option asks for it
+OPTIONAL = {"mixture": "unpooled.models.mixture.race"}
 
 
 def room_of(name: str) -> str:

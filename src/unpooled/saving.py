@@ -17,10 +17,8 @@ from unpooled import store
 from unpooled.errors import BadParameter, DataNotFound
 from unpooled.tree import Tree
 
-_PACKAGES = {
-    "": "unpooled",
-    "baselines.": "unpooled.baselines",
-}  # prefix of an estimator's name -> package that lists it
+# prefix of an estimator's name -> package that lists it
+_PACKAGES = {"": "unpooled", "baselines.": "unpooled.baselines"}
 
 
 def save(model: Any, folder: Path) -> Path:

@@ -13,11 +13,8 @@ from unpooled.arrays import to_numpy
 from unpooled.client import Client
 from unpooled.estimator import Estimator
 
-CLOSED, SCORES, GRADIENT = (
-    1e-12,
-    1e-9,
-    1e-6,
-)  # how far the two may be apart, relative to the largest number of an attribute
+# how far the two may be apart, relative to the largest number of an attribute
+CLOSED, SCORES, GRADIENT = (1e-12, 1e-9, 1e-6)
 
 
 class Case(NamedTuple):

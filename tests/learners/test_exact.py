@@ -133,9 +133,8 @@ def test_several_learners_end_at_their_optimum_wherever_they_begin(scale):
     fed = up.federate(split(x, y))
     trainer = Trainer("linear", 5, [0, 1, 2])._asdict()
     start = scale * np.random.default_rng(5).normal(size=(2, 18))
-    theta, inverse, _ = polishing.polish(
-        fed, start, trainer, "weights", [0, 1], 1.0
-    )  # equal weights: both see half of each row
+    # equal weights: both see half of each row
+    theta, inverse, _ = polishing.polish(fed, start, trainer, "weights", [0, 1], 1.0)
     peer = LogisticRegression(C=0.5, tol=1e-10, max_iter=9000).fit(x, y)
     for own in theta.reshape(2, 3, 6):
         np.testing.assert_allclose(own[:, :-1] - own[:, :-1].mean(0), peer.coef_, atol=1e-3)

@@ -287,9 +287,8 @@ def test_the_stochastic_solvers_send_less_and_come_near(solver):
     rows = np.concatenate(list(x.values()))
     assert less.score(rows) > exact.score(rows) - 0.02
     if solver == "fedem":
-        usual = np.median(
-            [row["bytes_up"] for row in less.history_]
-        )  # the last round also confirms that it has converged
+        # the last round also confirms that it has converged
+        usual = np.median([row["bytes_up"] for row in less.history_])
         assert usual < exact.history_[-1]["bytes_up"] / 8
 
 

@@ -77,12 +77,8 @@ class Designed(Layer):
         """
         super().__init__(inner)
         self._schema, self._scale, self._levels = schema, scale, level_counts(schema)
-        self._share: dict[str, Any] = {
-            "mean": None,
-            "scale": None,
-            "local": None,
-            "engine": inner,
-        }  # of cohorts as well
+        # of cohorts as well
+        self._share: dict[str, Any] = {"mean": None, "scale": None, "local": None, "engine": inner}
 
     @property
     def columns(self) -> list[str]:

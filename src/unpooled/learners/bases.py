@@ -23,15 +23,13 @@ class Shared(NamedTuple):
     optimism: Float[Array, ""]  # by how much their loss on a training row is smaller than on a new one
     inverse: Float[Array, "learners blocks q r"]  # of second derivatives, see `left_out.inverses_of`, or none
     centre: Float[Array, "d"]  # of the columns, for `inverse`
-    calibration: Float[
-        Array, "models two"
-    ]  # temperature and floor, see `calibration`: of the shared model, and of `single`
+    # temperature and floor, see `calibration`: of the shared model, and of `single`
+    calibration: Float[Array, "models two"]
     single: Float[Array, "singles p"]  # one learner of all rows beside several, or none
     single_inverse: Float[Array, "singles b s t"]  # as `inverse`
     spread: Float[Array, "columns"]  # deviations of the columns over all clients, for linear learners, or none
-    said: Float[
-        Array, "both listed"
-    ]  # shares and losses that all clients say of the candidates, see `personal.CandidateShares`
+    # shares and losses that all clients say of the candidates, see `personal.CandidateShares`
+    said: Float[Array, "both listed"]
     said_rows: Float[Array, ""]  # rows of these clients, 0 if none was asked
 
 

@@ -22,9 +22,8 @@ from torch.nn import functional as F
 from unpooled.learners.nets import Residual
 
 SIMPLE = (nn.ReLU, nn.ReLU6, nn.Identity)
-BYTES_PER_OUTPUT = (
-    20  # memory of a step for every output of a layer with weights, as measured with resnet18 in bfloat16
-)
+# memory of a step for every output of a layer with weights, as measured with resnet18 in bfloat16
+BYTES_PER_OUTPUT = 20
 
 
 COMPILED = {"cuda": False}  # by kind of device, whether layers are compiled

@@ -12,11 +12,8 @@ import numpy as np
 
 from unpooled.learners.own_nets import ALONE_SHARES, STARTS, TEMPERATURES
 
-CORRECTED = (
-    30.0,
-    3.0,
-    0.5,
-)  # penalties of the slopes of corrections, per standardised feature; before them there are none
+# penalties of the slopes of corrections, per standardised feature; before them there are none
+CORRECTED = (30.0, 3.0, 0.5)
 ALONE = (10.0, 3.0, 0.7)  # the same of a model of the client alone
 OWN_INTERCEPT = 0.1  # penalty of the intercepts of a correction
 RARE_LABELS = 0.1  # the same of a model of the client alone: a label that was not seen gets about half a row

@@ -38,9 +38,8 @@ class LearnerChoices(Adapting):
     C: float | str
     personalize: str
     groups_: InputGroups | None = None
-    optimum_: tuple[np.ndarray, np.ndarray] | None = (
-        None  # inverse second derivatives of linear learners, centre of the columns
-    )
+    # inverse second derivatives of linear learners, centre of the columns
+    optimum_: tuple[np.ndarray, np.ndarray] | None = None
     spread_: np.ndarray | None = None  # (d,) deviations of the columns over all clients, where the fit has found them
     equal_units_: bool = False  # whether the penalty of the learners does not depend on the units of the columns
     n_effective_: float  # parameters that the rows determine

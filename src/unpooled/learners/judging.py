@@ -29,9 +29,8 @@ class Evidence(NamedTuple):
     raw: np.ndarray  # (n, r) what corrections are linear in
     y: np.ndarray  # (n,) codes
     w: np.ndarray  # (n,) 0 is padding
-    offsets: (
-        np.ndarray
-    )  # (offsets, n, c) log-probabilities of the bases, then of the client's networks; the last are zeros
+    # (offsets, n, c) log-probabilities of the bases, then of the client's networks; the last are zeros
+    offsets: np.ndarray
     optimism: np.ndarray  # (offsets,) what is added to their losses
     bases: int
     alone: bool  # whether logistic regressions of the client alone are candidates

@@ -27,10 +27,8 @@ from torch.nn import functional as F
 from unpooled.errors import BadParameter
 from unpooled.learners import banded, batched
 
-BACKENDS = {
-    "cpu": "one by one",
-    "cuda": "banded",
-}  # how models take a step; where "banded" cannot, "batched", and where that cannot either, "vmap"
+# how models take a step; where "banded" cannot, "batched", and where that cannot either, "vmap"
+BACKENDS = {"cpu": "one by one", "cuda": "banded"}
 ROWS_AT_ONCE = {"cpu": 2048, "cuda": 16_384}  # rows per forward pass: bounds the memory of activations
 BATCHED_MEMORY = 24 * 2**30  # bytes that a step of "batched" may take, about
 NORMS = ("group", "average", "local")

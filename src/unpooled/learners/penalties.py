@@ -15,9 +15,8 @@ class Penalty(NamedTuple):
     """|coefficients|^2 / C, as scikit-learn has it: of the one score of two classes, of all scores of more."""
 
     columns: np.ndarray  # (d + 1,) 1 / C, and 0 for the intercept
-    classes: (
-        np.ndarray
-    )  # (c - 1, c - 1) the sum over classes as a quadratic form in classes 2 to c; class 1 has score 0
+    # (c - 1, c - 1) the sum over classes as a quadratic form in classes 2 to c; class 1 has score 0
+    classes: np.ndarray
 
     @property
     def matrix(self) -> np.ndarray:

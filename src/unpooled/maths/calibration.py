@@ -18,10 +18,8 @@ from unpooled.arrays import Array
 EDGES = np.concatenate([-np.geomspace(60, 3.1, 24), np.linspace(-3, 3, 121), np.geomspace(3.1, 60, 24)])
 BINS = len(EDGES) + 1  # with one open bin at each end
 MIN_RESIDUALS = 30  # with fewer, the model's own quantiles are kept
-WINDOW, WIDEST = (
-    0.3,
-    0.015,
-)  # levels averaged on either side: a fraction of the probability beyond the quantile, at most so much
+# levels averaged on either side: a fraction of the probability beyond the quantile, at most so much
+WINDOW, WIDEST = (0.3, 0.015)
 NEIGHBOURS = np.linspace(-1.0, 1.0, 21)
 
 

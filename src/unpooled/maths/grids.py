@@ -16,12 +16,10 @@ import numpy as np
 from unpooled.arrays import Array
 from unpooled.errors import BadData
 
-ROOT_BITS = (
-    15  # the root of a feature's sum of squares is below 2^15 steps: rounding included, the sum stays below 2^31
-)
-TARGETS = (
-    2.0**-18
-)  # step of standardised targets: their squares and products with features are exact in double precision
+# the root of a feature's sum of squares is below 2^15 steps: rounding included, the sum stays below 2^31
+ROOT_BITS = 15
+# step of standardised targets: their squares and products with features are exact in double precision
+TARGETS = 2.0**-18
 MOST_ROWS = 2**16  # with more rows a step would be coarser than 1/64 of a feature's root mean square
 
 

@@ -14,10 +14,8 @@ import numpy as np
 
 CELLS, FEWEST = 40_000, 128  # numbers in a block, and its rows at least
 MOST_BEHIND = 700.0  # score of a label minus that of the other class, from which on exp would overflow
-REPEATED = (
-    0.1,
-    0.6,
-)  # share of the last Newton step that the next one repeats: from where on it is made longer, and for what at most
+# share of the last Newton step that the next one repeats: from where on it is made longer, and for what at most
+REPEATED = (0.1, 0.6)
 
 
 def blocks(x: np.ndarray, centre: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:

@@ -29,7 +29,6 @@ def to_values(keys: np.ndarray) -> np.ndarray:
     return np.where(keys >= SIGN, keys - SIGN, SIGN + (SIGN - keys)).view(np.float64)
 
 
-LOWEST, HIGHEST = to_keys(
-    np.array([-1.0, 1.0]) * np.finfo(np.float64).max
-)  # keys of the smallest and the largest finite number
+# keys of the smallest and the largest finite number
+LOWEST, HIGHEST = to_keys(np.array([-1.0, 1.0]) * np.finfo(np.float64).max)
 ZERO = to_keys(np.zeros(1))[0]

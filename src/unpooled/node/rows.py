@@ -38,9 +38,8 @@ class Source:
         client = self.client
         if columns is not None and self.columns is not None and list(columns) != self.columns:
             x = client.x[:, [self.columns.index(c) for c in columns]]
-            client = replace(
-                client, x=x if is_torch(x) else np.ascontiguousarray(x)
-            )  # the layout decides the last bits
+            # the layout decides the last bits
+            client = replace(client, x=x if is_torch(x) else np.ascontiguousarray(x))
         return Rows(lambda: iter([client]), len(client.w), True)
 
     def profile(self, columns: Sequence[str], wanted: Wanted, floor: int) -> Profile:

@@ -58,7 +58,6 @@ def test_common_points_lie_in_both_balls_nearest_to_the_midpoint():
 
 def test_no_super_cluster_holds_two_components_of_a_client():
     owner = np.array([0, 1, 0, 2])
-    label = balls.super_clusters(
-        np.array([0, 1, 2]), np.array([1, 2, 3]), owner
-    )  # 0-1 joins, 1-2 would bring client 0 twice
+    # 0-1 joins, 1-2 would bring client 0 twice
+    label = balls.super_clusters(np.array([0, 1, 2]), np.array([1, 2, 3]), owner)
     assert label[0] == label[1] != label[2] == label[3]

@@ -16,9 +16,8 @@ from unpooled.models.open_mixture.questions import FACTOR, OFFSET
 
 MIN_COUNT, CLOSE = 5.0, 0.3
 PLACES = 10 * np.eye(2, 3)
-CORNERS = PLACES[0] + np.sqrt(3) * (
-    2.0 * np.indices((2, 2, 2)).reshape(3, -1).T - 1
-)  # one row is at the first, none at the others
+# one row is at the first, none at the others
+CORNERS = PLACES[0] + np.sqrt(3) * (2.0 * np.indices((2, 2, 2)).reshape(3, -1).T - 1)
 
 
 def client_with_a_row_apart(seed, n=100):

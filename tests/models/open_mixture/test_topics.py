@@ -44,9 +44,8 @@ def test_likelihood_rises_every_step():
 
 
 def test_merging_loses_least_information_first():
-    counts = np.array(
-        [[10.0, 5.0, 0.0, 1.0], [20.0, 10.0, 3.0, 0.0]]
-    )  # atoms 0 and 1 have the same profile: merging loses nothing
+    # atoms 0 and 1 have the same profile: merging loses nothing
+    counts = np.array([[10.0, 5.0, 0.0, 1.0], [20.0, 10.0, 3.0, 0.0]])
     merges = topics.agglomerate(sums_of(counts))
     assert {merges.left[0], merges.right[0]} == {0, 1}
     assert merges.gain[0] == pytest.approx(0.0, abs=1e-12)

@@ -42,9 +42,8 @@ FAR = 6.0  # standard deviations beyond which values are of another scale, whate
 EXACT = 0.1  # how near quartiles must be to a factor, and those of the other sites to each other, where values overlap
 AMONG = 5.0  # standard deviations between sites' medians that hardly one of many sites is away from the middle one by nature
 SEVERAL = 8  # sites from which on it is known how much their medians differ
-MOST = (
-    4  # of the five quantiles that must be near where not all quartiles are: the median between two groups moves easily
-)
+# of the five quantiles that must be near where not all quartiles are: the median between two groups moves easily
+MOST = 4
 
 
 def middle_site(quantiles: Mapping[str, list[float]]) -> str:

@@ -91,9 +91,8 @@ def drawn_rows(known: Marginals, second_moments: np.ndarray, seed: int) -> np.nd
     correlation = np.where(np.outer(varies, varies), second_moments / np.outer(spread, spread), 0.0)
     values, vectors = np.linalg.eigh(correlation)
     values = np.maximum(values, 0.0)
-    root = (
-        vectors * np.sqrt(values) @ vectors.T
-    )  # symmetric: it does not depend on which eigenvectors are found for equal eigenvalues
+    # symmetric: it does not depend on which eigenvectors are found for equal eigenvalues
+    root = vectors * np.sqrt(values) @ vectors.T
     normal = np.random.default_rng([seed, 1]).standard_normal((N_DRAWN, d)) @ root
     normal /= np.sqrt(np.maximum(vectors**2 @ values, 1e-12))
     levels = norm.cdf(normal)

@@ -29,18 +29,15 @@ class Fitted(NamedTuple):
     joint: Joint
     embedding: Embedding
     single: Float[Array, "singles p"]  # a single learner of all rows, or none
-    inverse: Float[
-        Array, "learners blocks q r"
-    ]  # of second derivatives, see `left_out.inverses_of`; of a single learner, or none
-    optimism: Float[
-        Array, ""
-    ]  # by how much the log-loss of a training row is smaller than of a new one, without `inverse`
+    # of second derivatives, see `left_out.inverses_of`; of a single learner, or none
+    inverse: Float[Array, "learners blocks q r"]
+    # by how much the log-loss of a training row is smaller than of a new one, without `inverse`
+    optimism: Float[Array, ""]
     ratio: Float[Array, ""]  # parameters of the model's learners by those of a single one
     calibration: Float[Array, "models two"]  # temperature and floor, of the mixtures and of `single`
     spread: Float[Array, "columns"]  # deviations of the columns over all clients, for linear learners, or none
-    said: Float[
-        Array, "both listed"
-    ]  # shares and losses that all clients say of the candidates, see `personal.CandidateShares`
+    # shares and losses that all clients say of the candidates, see `personal.CandidateShares`
+    said: Float[Array, "both listed"]
     said_rows: Float[Array, ""]  # rows of these clients, 0 if none was asked
 
 

@@ -182,9 +182,8 @@ def e_step(
     """
     rows = learner.rows(client)
     z = embed(rows.x, embedding)
-    cached = (
-        cached_columns(client.memo, z, rows.w) if z is client.x else None
-    )  # embedded rows are new arrays every time
+    # embedded rows are new arrays every time
+    cached = cached_columns(client.memo, z, rows.w) if z is client.x else None
     if z is rows.x and cached is None:
         rows = rows._replace(x=imputed(rows.x, joint.gaussians, plan.shape))
     pi = own_weights(client, joint, key, plan.sources)

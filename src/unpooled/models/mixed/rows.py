@@ -43,9 +43,8 @@ class Rows(NamedTuple):
     """Some rows by block."""
 
     gaussian: np.ndarray  # (n, g), logarithms taken
-    ones: (
-        Any  # csr_matrix (n, combinations of all groups), a 1 for each group; None without discrete columns and counts
-    )
+    # csr_matrix (n, combinations of all groups), a 1 for each group; None without discrete columns and counts
+    ones: Any
     log_jacobian: np.ndarray  # (n,): the log density of positive columns minus that of their logarithms
     w: np.ndarray  # (n,)
 

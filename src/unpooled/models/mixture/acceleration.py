@@ -19,9 +19,8 @@ from unpooled.tree import message
 
 MEMORY = 10  # pairs of a step and the change of gradient along it; older ones are from too far away
 FLAT = 1e-3  # smaller curvatures, and negative ones, are taken to be this; that of the complete data is 1
-FURTHEST = (
-    0.5  # the largest change in a round: of a log weight, a log standard deviation, or a mean in standard deviations
-)
+# the largest change in a round: of a log weight, a log standard deviation, or a mean in standard deviations
+FURTHEST = 0.5
 EXACT = 0.2  # relative error of the predicted gain below which the reach doubles
 ROUGH = 0.5  # and above which it halves
 NOISE = 1e-13  # rounding of a likelihood per row

@@ -28,9 +28,8 @@ from unpooled.tree import message
 
 EMPTY = 0.1  # a component with fewer rows than this is re-seeded
 MAX_RESEEDS = 3
-SHARE = (
-    1e-6  # of the variance of all rows in the same direction: with less, and less than `reg`, a component has collapsed
-)
+# of the variance of all rows in the same direction: with less, and less than `reg`, a component has collapsed
+SHARE = 1e-6
 MANY = 3  # rows for each column, of a component that is not thin by chance
 ROUNDING = 1e-11  # of the variance of all rows: repeated values leave less
 FLAT = 1e-9  # of the variance of standardised columns: a direction with less is flat for all rows, and is not looked at

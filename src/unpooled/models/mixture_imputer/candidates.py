@@ -14,14 +14,8 @@ from unpooled.tree import message
 SIZES = (2, 3, 5, 8, 12)
 LOG_SIZES = (1, 3, 5)
 PRIORS = (1.0, 10.0)  # times the number of columns: rows of uncorrelated columns that the prior is worth
-SINGLE = (
-    *PRIORS,
-    0.1,
-    0.01,
-    0.001,
-    30.0,
-    100.0,
-)  # the same for one component: weak if columns hardly differ, strong if they hardly depend on others
+# the same for one component: weak if columns hardly differ, strong if they hardly depend on others
+SINGLE = (*PRIORS, 0.1, 0.01, 0.001, 30.0, 100.0)
 WEAK = 0.03  # the same for several components, so that columns that nearly determine each other are seen to do so
 WEAK_SIZES = (2, 3, 5)
 POOLED = 4.0  # times the number of columns: rows with the covariance of all components that each component is given

@@ -57,10 +57,8 @@ from unpooled.parameters import at_least, one_of, within
 
 STARTS = ("cells", "random")
 AFTER = 10  # rounds at most with all cells: what the hidden cells chose, and calibrated, is a mixture after choose_iter rounds
-NEWTON = {
-    REGRESSING: 10,
-    ENDING: 4,
-}  # rounds of Newton's method at most, from coefficients 0 and from those without hidden cells
+# rounds of Newton's method at most, from coefficients 0 and from those without hidden cells
+NEWTON = {REGRESSING: 10, ENDING: 4}
 
 
 class MixtureImputer(Filling, Estimator):

@@ -24,9 +24,8 @@ N_TIED_STARTS = 3  # Shared: such candidates per size, of k-means of the clients
 N_TIED_KEPT = 3  # of them after the first rounds, per size
 SHARED_ROUNDS = 12  # Shared: Gaussian mixtures whose weights all clients share
 REFIT_ROUNDS = 4  # Refit: the chosen model on all rows
-MAX_ROUNDS = (
-    SEARCH_ROUNDS + SPLIT_ROUNDS * MAX_SPLITS + SHARED_ROUNDS + REFIT_ROUNDS
-)  # of the longest sequence of phases
+# of the longest sequence of phases
+MAX_ROUNDS = SEARCH_ROUNDS + SPLIT_ROUNDS * MAX_SPLITS + SHARED_ROUNDS + REFIT_ROUNDS
 
 # ---- candidates ----
 
@@ -37,12 +36,10 @@ N_KEPT = 2  # candidates that survive a refinement
 N_PAIRS_SEARCH = 1  # at a refinement, candidates with up to this many pairs of the best one's Gaussians merged enter
 N_PAIRS_SHARED = 3  # the same where clients share their weights
 N_SPLITS = 2  # in Search, candidates with one of this many wide Gaussians split enter too
-SEPARATE_SHAPES = (
-    8  # in Shared, covariance types compete only after this many rounds: k-means starts favour spherical ones
-)
-CLUSTER_PENALTY = (
-    10.0  # of BIC, per Gaussian ("very strong" evidence): corrects for testing every cluster at every client
-)
+# in Shared, covariance types compete only after this many rounds: k-means starts favour spherical ones
+SEPARATE_SHAPES = 8
+# of BIC, per Gaussian ("very strong" evidence): corrects for testing every cluster at every client
+CLUSTER_PENALTY = 10.0
 
 # ---- atoms ----
 

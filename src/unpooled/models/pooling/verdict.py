@@ -82,9 +82,8 @@ def means(sums: Losses, sites: float) -> tuple[np.ndarray, np.ndarray]:
     """(r,) mean held-out losses of r candidates, and (r, r) their covariance, estimated from the differences between sites."""
     n = float(sums.n)
     mean = sums.total / n
-    about = np.column_stack(
-        [-mean, np.eye(len(mean))]
-    )  # takes (rows, losses) of a site to its losses minus rows x mean
+    # takes (rows, losses) of a site to its losses minus rows x mean
+    about = np.column_stack([-mean, np.eye(len(mean))])
     return mean, about @ unpack_triangle(sums.outer) @ about.T / n**2 * sites / max(sites - 1, 1.0)
 
 

@@ -81,9 +81,8 @@ def _nearest(z: np.ndarray, centres: np.ndarray) -> np.ndarray:
     """The nearest centre of each row, by the columns that the row has."""
     seen = ~np.isnan(z)
     with np.errstate(all="ignore"):
-        distance = (
-            seen @ (centres**2).T - 2 * np.where(seen, z, 0.0) @ centres.T
-        )  # less |z|^2, the same for all centres
+        # less |z|^2, the same for all centres
+        distance = seen @ (centres**2).T - 2 * np.where(seen, z, 0.0) @ centres.T
     return distance.argmin(-1)
 
 

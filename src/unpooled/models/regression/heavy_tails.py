@@ -59,9 +59,8 @@ def find_heavy(counts: np.ndarray) -> HeavyTails:
     lower, median, upper = _quantiles(counts, np.array([0.25, 0.5, 0.75]))
     robust_std = (upper - lower) / NORMAL_IQR
     heavy = (HEAVY * robust_std < 1.0).astype(np.float64)
-    return HeavyTails(
-        heavy, median, np.where(robust_std > 0, robust_std, 1.0)
-    )  # 1, the standard deviation, if quartiles are equal
+    # 1, the standard deviation, if quartiles are equal
+    return HeavyTails(heavy, median, np.where(robust_std > 0, robust_std, 1.0))
 
 
 def _quantiles(counts: np.ndarray, p: np.ndarray) -> np.ndarray:  # (p, d)

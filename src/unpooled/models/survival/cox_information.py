@@ -51,9 +51,8 @@ def most_probable(information: np.ndarray, gradient: np.ndarray, coef: np.ndarra
     """
     values, vectors = np.linalg.eigh(information)
     values = np.maximum(values, 0.0)
-    linear = vectors.T @ (
-        information @ coef + gradient
-    )  # linear term of the quadratic log-likelihood, along eigenvectors
+    # linear term of the quadratic log-likelihood, along eigenvectors
+    linear = vectors.T @ (information @ coef + gradient)
     ridge = start
     for _ in range(ROUNDS):
         best = linear / (values + ridge)
