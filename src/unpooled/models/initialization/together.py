@@ -17,9 +17,8 @@ from unpooled.maths import mixture
 from unpooled.maths.mixture import Params, Stats
 from unpooled.tree import message
 
-LEAST_ROWS = (
-    5.0  # rows over all clients that a cell needs before more than its count is asked for; the default policy's floor
-)
+# rows over all clients that a cell needs before more than its count is asked for; the default policy's floor
+LEAST_ROWS = 5.0
 BLOCK = 4096  # rows that are counted at a time
 MOST = 16  # mixtures in one SUM at most, as the default policy allows
 
