@@ -182,14 +182,19 @@ class Designed(Layer):
             self._local().restore(inside)
 
 
-def _mean_and_scale(total: Moments, schema: Schema) -> tuple[list[float], list[float]]:
-    """Means and standard deviations of the columns that are scaled; 0 and 1 for the others, and 1 for constant ones."""
+def mean_and_deviation(total: Moments) -> tuple[np.ndarray, np.ndarray]:  # (p,), (p,)
+    """Means and standard deviations of all columns; 1 for constant ones."""
     n = np.maximum(np.asarray(total.n, np.float64), np.finfo(float).tiny)
     mean = np.asarray(total.x, np.float64) / n
     variance = np.maximum(np.asarray(total.xx, np.float64) / n - mean**2, 0.0)
     varies = variance > 1e-12 * np.maximum(mean**2, 1e-300)
-    scale = np.sqrt(np.where(varies, variance, 1.0))
-    chosen = np.zeros(len(n), bool)
+    return mean, np.sqrt(np.where(varies, variance, 1.0))
+
+
+def _mean_and_scale(total: Moments, schema: Schema) -> tuple[list[float], list[float]]:
+    """Means and standard deviations of the columns that are scaled; 0 and 1 for the others, and 1 for constant ones."""
+    mean, scale = mean_and_deviation(total)
+    chosen = np.zeros(len(mean), bool)
     chosen[scaled_places(schema)] = True
     return np.where(chosen, mean, 0.0).tolist(), np.where(chosen, scale, 1.0).tolist()
 

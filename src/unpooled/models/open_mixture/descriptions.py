@@ -9,7 +9,7 @@ numbers in every fit: when it describes them again, without an offset and scale 
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -19,7 +19,7 @@ from unpooled.client import GATHER, Client, client
 from unpooled.maths import gaussian, local_mixture
 from unpooled.models.open_mixture.constants import MIN_CENTRES, MIN_ROWS_PER_CENTRE, ROWS_PER_CENTRE
 from unpooled.models.open_mixture.gaps import filled
-from unpooled.models.open_mixture.questions import MIN_POSITIVE, without_offset
+from unpooled.models.open_mixture.questions import MIN_POSITIVE, scaled_rows, without_offset
 from unpooled.tree import message
 
 PARTITION_SEED = 0  # of every partition
@@ -42,12 +42,21 @@ class Description(NamedTuple):
 
 
 @client("open_mixture.describe", GATHER, batched=False)
-def describe(nothing: None, client: Client, *, max_local: int, max_centres: int, min_count: float) -> Description:
+def describe(
+    nothing: None,
+    client: Client,
+    *,
+    max_local: int,
+    max_centres: int,
+    min_count: float,
+    units: Sequence[float] = (),
+) -> Description:
     """Components of a local mixture (K by BIC) and k-means centres of each, of at least min_count rows.
 
-    With max_centres=0 every component has one centre. A client with fewer rows than min_count describes nothing.
+    With max_centres=0 every component has one centre. A client with fewer rows than min_count describes nothing. Columns are divided by
+    `units`.
     """
-    x, w = rows_with_weight(client)
+    x, w = rows_with_weight(client, units)
     if min(len(w), w.sum()) < max(min_count, MIN_POSITIVE):
         return description(x[:0], w[:0], np.zeros(0, int), np.zeros(0, int))
     rng = np.random.default_rng(PARTITION_SEED)
@@ -56,9 +65,9 @@ def describe(nothing: None, client: Client, *, max_local: int, max_centres: int,
     return description(without_offset(x, client), w, component, centre)
 
 
-def rows_with_weight(client: Client) -> tuple[np.ndarray, np.ndarray]:
-    """(x, w) of the rows whose weight is not 0, gaps filled in by the client's own rows."""
-    x, w = to_numpy(client.x).astype(float), to_numpy(client.w).astype(float)
+def rows_with_weight(client: Client, units: Sequence[float]) -> tuple[np.ndarray, np.ndarray]:
+    """(x, w) of the rows whose weight is not 0, in these units, gaps filled in by the client's own rows."""
+    x, w = scaled_rows(to_numpy(client.x).astype(float), units), to_numpy(client.w).astype(float)
     return filled(x[w > 0], w[w > 0], client.name), w[w > 0]
 
 

@@ -41,6 +41,7 @@ from unpooled.models.open_mixture.new_clients import with_new_clusters
 from unpooled.models.open_mixture.phases import Done, Search, State, question
 from unpooled.models.open_mixture.results import OpenResult
 from unpooled.models.open_mixture.site_offsets import find_offsets, say_offsets
+from unpooled.models.open_mixture.units import Units, find_units, multiplied, packed_products
 
 
 class OpenMixture(OpenResult, Estimator):
@@ -59,7 +60,8 @@ class OpenMixture(OpenResult, Estimator):
     structure : {"auto", "gaussians", "topics"}, default="auto"
         What a cluster is.
     covariance_types : str or sequence of str, default=("spherical", "diag", "full")
-        Covariance types that are tried for Gaussians; see `covariance_type` of `sklearn.mixture.GaussianMixture`.
+        Covariance types that are tried for Gaussians; see `covariance_type` of `sklearn.mixture.GaussianMixture`. Among several,
+        "spherical" is of columns in units of their standard deviation; the result then is "diag" in the units of the table.
         With mixed columns the last of them is that of the numbers.
     kinds : list or dict of str, default=None
         The kind of each column, as in `MixedMixture`. None takes the kinds of the data's schema; columns of plain arrays are numbers.
@@ -119,6 +121,9 @@ class OpenMixture(OpenResult, Estimator):
         Structure to log-likelihood per held-out row; empty unless both structures were compared.
     bic_ : float
         BIC of the final model, with the penalty of the clients' own weights.
+    column_scale_ : array of shape (n_features,)
+        What columns were divided by in the rounds, so that the clusters do not depend on units: their standard deviations over all
+        clients. All are 1 with mixed columns, and if all covariances are to be spherical.
     rows_ : float
         Rows of all clients.
     within_ : array or None
@@ -175,16 +180,18 @@ class OpenMixture(OpenResult, Estimator):
         given = self._mixed_columns(fed)
         if given is not None:
             return mixed_columns.begin(fed, given, self._names(fed), self._shapes()[-1], rng)
+        units = find_units(fed, n_columns(fed), self._shapes())
         uses_gaussians, uses_atoms = self.structure != "topics", self.structure != "gaussians"
         describe_all = describe.using(
             max_local=self.max_local,
             max_centres=MAX_ATOMS if uses_atoms else 0,
             min_count=self._min_count(fed),
+            units=units.option,
         )
         descriptions = fed.gather(describe_all, None)
         if all_rows_equal(descriptions.values()):
             raise BadData("all rows are the same: there is nothing to tell clusters apart by")
-        offset_scale, log_scale = self._offsets(fed, descriptions)
+        offset_scale, log_scale = self._offsets(fed, descriptions, units)
         if offset_scale.any() or log_scale.any():
             descriptions = fed.gather(describe_all, None)  # the same clusters without offsets
         candidates: list[Candidate] = []
@@ -197,17 +204,17 @@ class OpenMixture(OpenResult, Estimator):
         if uses_atoms:
             centres = local_centres(descriptions)
             candidates.append(initial_atoms(centres, rng)._replace(validated=self.structure == "auto"))
-        found = (offset_scale, log_scale, self._min_count(fed))
+        found = (offset_scale, log_scale, self._min_count(fed), units)
         return State(Search(tuple(candidates)), 0.0, tuple(paths), centres, {}, {}, {}, *found)
 
     def _offsets(
-        self, fed: Federation, descriptions: Mapping[str, Description]
+        self, fed: Federation, descriptions: Mapping[str, Description], units: Units
     ) -> tuple[np.ndarray, np.ndarray]:  # (d,), (d,)
         """Find the clients' offsets and scales, if they have some, and say so; returns their standard deviations."""
         none = np.zeros(next(iter(descriptions.values())).centre.shape[1])
         if not self.site_offsets or self.structure == "topics" or len(fed.names) < 2:
             return none, none
-        found = find_offsets(fed, descriptions)
+        found = find_offsets(fed, descriptions, units.option)
         say_offsets(found, fed.columns)
         return found.scale, found.log_scale
 
@@ -216,7 +223,7 @@ class OpenMixture(OpenResult, Estimator):
         if isinstance(state, MixedState):
             return mixed_columns.step(fed, state, self._names(fed))
         phase = state.phase
-        answers = fed.sum(question(phase), tuple(c.proposal for c in phase.candidates))
+        answers = fed.sum(question(phase, state.units.option), tuple(c.proposal for c in phase.candidates))
         candidates = tuple(updated(c, answers[c.answer_key]) for c in phase.candidates)
         any_answer = answers[candidates[0].answer_key]
         state = state._replace(
@@ -229,7 +236,7 @@ class OpenMixture(OpenResult, Estimator):
             "phase": type(phase).__name__.lower(),
             "candidates": len(candidates),
             "n_components": leader.size,
-            "bic": leader.bic,
+            "bic": leader.bic + 2 * state.units.log_volume,
         }
         return state.phase.next(state, fed), info
 
@@ -280,13 +287,21 @@ class OpenMixture(OpenResult, Estimator):
             self._rows(client.x)  # refuses another number of columns
         fed.journal.begin(0)
         known = Candidate("known", self.structure_, self.covariance_type_, Proposal(self.params(), self.topics_))
-        final = with_new_clusters(fed, known, self.within_, self.max_local, self.min_count)
-        self._set_clusters(final)
+        final = self._with_new_clusters(fed, known)
         none_yet = np.zeros(final.size - known.size)
         self.holdings_ = {name: np.concatenate([n, none_yet]) for name, n in self.holdings_.items()}
         self.client_shares_ = {name: np.concatenate([s, none_yet]) for name, s in self.client_shares_.items()}
         self._set_clients(fed, final, self.min_count)  # also for a single client: this server has seen others
         return self
+
+    def _with_new_clusters(self, fed: Federation, known: Candidate) -> Candidate:
+        """Set the clusters that there are with the new clients; returns them in the units of the first fit."""
+        within = self.within_ / packed_products(self.column_scale_)
+        scaled = multiplied(known, 1 / self.column_scale_)
+        units = self.column_scale_.tolist()
+        final = with_new_clusters(fed, scaled, within, self.max_local, self.min_count, units)
+        self._set_clusters(multiplied(final, self.column_scale_))
+        return final
 
     # ---- checks ----
 

@@ -59,10 +59,10 @@ class Grouping(NamedTuple):
     resampled: dict[str, float]  # number of topics -> fraction of resampled federations that have it
 
 
-def holder_sums(fed: Federation, candidates: Sequence[Candidate]) -> list[Held]:
+def holder_sums(fed: Federation, candidates: Sequence[Candidate], units: Sequence[float]) -> list[Held]:
     """How clients differ in each candidate's Gaussians; all candidates in one SUM."""
     proposals = tuple(c.proposal for c in candidates)
-    totals = fed.sum(atom_products.using(shapes=[c.shape for c in candidates]), proposals)
+    totals = fed.sum(atom_products.using(shapes=[c.shape for c in candidates], units=units), proposals)
     return [
         Held(
             sums=HolderSums(to_numpy(total.n), gaussian.unpack_triangle(to_numpy(total.nn)), float(total.clients)),
@@ -74,11 +74,16 @@ def holder_sums(fed: Federation, candidates: Sequence[Candidate]) -> list[Held]:
 
 
 def client_counts(
-    fed: Federation, candidates: Sequence[Candidate], merges: Sequence[Merges], min_count: float
+    fed: Federation,
+    candidates: Sequence[Candidate],
+    merges: Sequence[Merges],
+    min_count: float,
+    units: Sequence[float],
 ) -> list[np.ndarray]:
     """(clients, k) rows of each client in each Gaussian, of all candidates in one GATHER."""
     trees = tuple(Tree(c.proposal, m.left, m.right) for c, m in zip(candidates, merges))
-    answers = fed.gather(count_atoms.using(shapes=[c.shape for c in candidates], min_count=min_count), trees)
+    ask = count_atoms.using(shapes=[c.shape for c in candidates], min_count=min_count, units=units)
+    answers = fed.gather(ask, trees)
     return [np.stack([to_numpy(answers[name][i].n) for name in sorted(answers)]) for i in range(len(trees))]
 
 

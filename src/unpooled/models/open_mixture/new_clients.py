@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from unpooled.arrays import Array
@@ -26,10 +28,10 @@ from unpooled.models.open_mixture.questions import MIN_POSITIVE, without_offset
 
 @client("open_mixture.describe_unexplained", GATHER, batched=False)
 def describe_unexplained(
-    known: Proposal, client: Client, *, shape: str, max_local: int, min_count: float
+    known: Proposal, client: Client, *, shape: str, max_local: int, min_count: float, units: Sequence[float] = ()
 ) -> Description:
     """Components of a local mixture that explain their rows better than all known clusters, by BIC and by NEW_CLUSTER_GAIN."""
-    x, w = rows_with_weight(client)
+    x, w = rows_with_weight(client, units)
     x, rng = without_offset(x, client), np.random.default_rng(PARTITION_SEED)
     fit = local_mixture.fit(x, w, rng, range(1, max_local + 1))
     component = draw_components(x, w, fit, min_count, rng)
@@ -50,9 +52,11 @@ def _known_log_density(known: Proposal, x: np.ndarray, w: np.ndarray, shape: str
     return mixture.log_density(params, x, shape)
 
 
-def with_new_clusters(fed: Federation, known: Candidate, within: Array, max_local: int, min_count: float) -> Candidate:
+def with_new_clusters(
+    fed: Federation, known: Candidate, within: Array, max_local: int, min_count: float, units: Sequence[float]
+) -> Candidate:
     """The known model, followed by the new clusters that the clients of `fed` bring."""
-    question = describe_unexplained.using(shape=known.shape, max_local=max_local, min_count=min_count)
+    question = describe_unexplained.using(shape=known.shape, max_local=max_local, min_count=min_count, units=units)
     descriptions = fed.gather(question, known.proposal)
     if not any(len(d.n) for d in descriptions.values()):
         return known

@@ -66,6 +66,7 @@ from unpooled.models.open_mixture.shared_weights import (
     split_atoms,
 )
 from unpooled.models.open_mixture.topics import agglomerate
+from unpooled.models.open_mixture.units import Units
 from unpooled.tree import message
 
 
@@ -83,6 +84,7 @@ class State(NamedTuple):
     offset_scale: np.ndarray  # (d,) standard deviation of the clients' offsets, over that within clusters
     log_scale: np.ndarray  # (d,) standard deviation of the logarithms of the clients' scales
     min_count: float  # no count of fewer rows leaves a client
+    units: Units  # of the columns
 
 
 # ---- phase 1 ----
@@ -133,11 +135,11 @@ def _after_search(phase: Search, state: State, fed: Federation) -> State:
     if atoms is None:
         return state._replace(phase=Settle(last_gaussians))
     both = (atoms, gaussians) if gaussians else (atoms,)
-    held = holder_sums(fed, both)
+    held = holder_sums(fed, both, state.units.option)
     if gaussians and all(h.n_clusters == 1 for h in held):
         return _split_or_share(Split((atoms._replace(validated=False),)), state, fed)
     merges = [agglomerate(h.sums) for h in held]
-    counts, rng = client_counts(fed, both, merges, state.min_count), fed.journal.rng
+    counts, rng = client_counts(fed, both, merges, state.min_count, state.units.option), fed.journal.rng
     groupings = [group_by_holders("topics", atoms, held[0], merges[0], counts[0], rng)]
     if gaussians and directions.components_share_holders(counts[1], held[1].within, held[1].products, rng):
         copy = gaussians._replace(validated=True)
@@ -323,7 +325,7 @@ Phase = Search | Settle | Compare | Split | Shared | Refit | Done
 # ---- what all phases have in common ----
 
 
-def question(phase: Phase) -> Any:
+def question(phase: Phase, units: Sequence[float]) -> Any:
     """The SUM of this round; clients keep their weights of the final Gaussians while these are not asked about."""
     candidates = phase.candidates
     return candidate_stats.using(
@@ -333,6 +335,7 @@ def question(phase: Phase) -> Any:
         validated=[c.validated for c in candidates],
         held_out=HELD_OUT,
         keep=[c.state_id for c in final_gaussians(phase)],
+        units=units,
     )
 
 

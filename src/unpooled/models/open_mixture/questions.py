@@ -9,6 +9,7 @@ GATHER `holdings`: the number of rows in each cluster.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -39,13 +40,18 @@ FACTOR = "factor"  # where it keeps what its columns are multiplied by (d,), if 
 MIN_POSITIVE = 1e-9  # a count below this is none, even if min_count is 0
 
 
-def aligned_rows(client: Client) -> Array:
-    """The client's rows without its offset and scale."""
-    return without_offset(client.x, client)
+def aligned_rows(client: Client, units: Sequence[float]) -> Array:
+    """The client's rows in these units, without its offset and scale."""
+    return without_offset(scaled_rows(client.x, units), client)
+
+
+def scaled_rows(x: Array, units: Sequence[float]) -> Array:
+    """Rows whose columns are divided by the units; as they are where there are none."""
+    return x / np.asarray(units) if len(units) else x
 
 
 def without_offset(x: Array, client: Client) -> Array:
-    """Rows of this client without its offset and scale, if it keeps some."""
+    """Rows of this client, in the units of the fit, without its offset and scale, if it keeps some."""
     if OFFSET not in client.state:
         return x
     x = x * client.state[FACTOR][..., None, :] if FACTOR in client.state else x
@@ -79,13 +85,16 @@ def candidate_stats(
     validated: list,
     held_out: float,
     keep: list,
+    units: Sequence[float] = (),
 ) -> dict[str, CandidateStats]:
     """An E-step of every candidate under the client's own weights, which are updated and kept in its state.
 
     The lists have one entry per candidate. `keys` name the answers and `ids` the weights in the client's state. Rows are held out of
     candidates that are `validated` and of no others. Weights of other candidates are deleted, except those with an id in `keep`.
+    Columns are divided by `units`, here and in the other questions.
     """
-    rows = {True: split_rows(client, held_out), False: split_rows(client, 0.0)}
+    x = aligned_rows(client, units)
+    rows = {is_validated: split_rows(x, client.w, held_out * is_validated) for is_validated in (True, False)}
     known = client.state
     client.state = _without_shares(known, keep)
     answers: dict[str, CandidateStats] = {}
@@ -128,11 +137,10 @@ def state_key(id: str) -> str:
     return f"shares-{id}"
 
 
-def split_rows(client: Client, held_out: float) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+def split_rows(x: Array, w: Array, held_out: float) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
     """((x, w) to fit, (x, w) held out): the same positions at every client, evenly spread, without random draws."""
-    x = aligned_rows(client)
     out = np.arange(1, x.shape[-2] + 1) * GOLDEN_RATIO % 1 < held_out
-    return (x[..., ~out, :], client.w[..., ~out]), (x[..., out, :], client.w[..., out])
+    return (x[..., ~out, :], w[..., ~out]), (x[..., out, :], w[..., out])
 
 
 # ---- whether clients differ, and which of them hold which Gaussians ----
@@ -149,9 +157,12 @@ class Products(NamedTuple):
 
 
 @client("open_mixture.atom_products", SUM)
-def atom_products(proposals: tuple[Proposal, ...], client: Client, *, shapes: list) -> tuple[Products, ...]:
+def atom_products(
+    proposals: tuple[Proposal, ...], client: Client, *, shapes: list, units: Sequence[float] = ()
+) -> tuple[Products, ...]:
     """Sums of the rows' responsibilities, of their outer products, and the outer product of the client's sums."""
-    return tuple(_products(p, aligned_rows(client), client.w, shape) for p, shape in zip(proposals, shapes))
+    x = aligned_rows(client, units)
+    return tuple(_products(p, x, client.w, shape) for p, shape in zip(proposals, shapes))
 
 
 def _products(proposal: Proposal, x: Array, w: Array, shape: str) -> Products:
@@ -187,12 +198,14 @@ class Counts(NamedTuple):
 
 
 @client("open_mixture.count_atoms", GATHER, batched=False)
-def count_atoms(trees: tuple[Tree, ...], client: Client, *, shapes: list, min_count: float) -> tuple[Counts, ...]:
+def count_atoms(
+    trees: tuple[Tree, ...], client: Client, *, shapes: list, min_count: float, units: Sequence[float] = ()
+) -> tuple[Counts, ...]:
     """The expected number of the client's rows in every Gaussian under the common weights, as far as min_count allows."""
-    found = []
+    found, x = [], aligned_rows(client, units)
     for tree, shape in zip(trees, shapes):
         params = tree.proposal.params
-        n = to_numpy(mixture.e_step(params, aligned_rows(client), client.w, shape).n)
+        n = to_numpy(mixture.e_step(params, x, client.w, shape).n)
         found.append(Counts(shared_out(n, to_numpy(params.weights), tree, min_count)))
     return tuple(found)
 
@@ -239,13 +252,20 @@ class Holdings(NamedTuple):
 
 @client("open_mixture.holdings", GATHER)
 def holdings(
-    proposal: Proposal, client: Client, *, shape: str, id: str, common_weights: bool, min_count: float
+    proposal: Proposal,
+    client: Client,
+    *,
+    shape: str,
+    id: str,
+    common_weights: bool,
+    min_count: float,
+    units: Sequence[float] = (),
 ) -> Holdings:
     """Expected rows in each cluster, under the client's own weights or those common to all, without counts below min_count.
 
     The client keeps its own weights: of those clusters alone that BIC justifies.
     """
-    density = cluster_densities(proposal, aligned_rows(client), shape)
+    density = cluster_densities(proposal, aligned_rows(client, units), shape)
     if common_weights:
         n = expected_rows(density, client.w, common_shares(proposal.topics, proposal.params.weights))
         shares = n / np.maximum(n.sum(-1), TINY)[..., None]

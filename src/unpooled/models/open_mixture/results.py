@@ -20,6 +20,7 @@ from unpooled.models.open_mixture.mixed_questions import mixed_holdings
 from unpooled.models.open_mixture.phases import State, result
 from unpooled.models.open_mixture.questions import FACTOR, OFFSET, Holdings, holdings, state_key
 from unpooled.models.open_mixture.several_gaussians import as_clusters
+from unpooled.models.open_mixture.units import multiplied, packed_products
 
 
 class OpenResult(OpenFace):
@@ -38,11 +39,14 @@ class OpenResult(OpenFace):
         final = result(state.phase)
         self.alike_ = final.structure == SHARED
         final = as_clusters(final)
-        self._set_clusters(final)
+        units = state.units
+        self.column_scale_ = units.scale
+        self._set_clusters(multiplied(final, units.scale))
         self.certainty_ = certainty(final, state.evaluated, state.groupings, state.rows)
         self.merges_ = dendrogram(final, state.rows, state.paths, state.groupings)
-        self.scores_, self.bic_, self.rows_ = state.scores, float(final.bic), state.rows
-        self.within_: np.ndarray | None = pooled_covariance(final)
+        self.bic_, self.rows_ = float(final.bic) + 2 * units.log_volume, state.rows
+        self.scores_ = {name: score - units.log_volume / state.rows for name, score in state.scores.items()}
+        self.within_: np.ndarray | None = pooled_covariance(final) * packed_products(units.scale)
         self.site_offset_scale_, self.site_log_scale_ = state.offset_scale, state.log_scale
         self.kinds_ = self.n_levels_ = None
         self._set_clients(fed, final, self._min_count(fed))
@@ -56,6 +60,7 @@ class OpenResult(OpenFace):
         self.merges_, self.scores_ = None, {}
         self.bic_, self.rows_, self.within_ = float(final.cost), state.rows, None
         self.site_offset_scale_ = self.site_log_scale_ = np.zeros(len(state.kinds))
+        self.column_scale_ = np.ones(len(state.kinds))
         ask = mixed_holdings.using(
             columns=state.columns.option,
             shape=state.shape,
@@ -88,9 +93,13 @@ class OpenResult(OpenFace):
         self.centers_ = self.topics_ @ self.means_
 
     def _set_clients(self, fed: Federation, final: Candidate, min_count: float) -> None:
-        """Ask for the rows in each cluster, and read the weights that clients in this process keep."""
+        """Ask for the rows in each cluster (`final` is in the units of the rounds), and read the weights that clients in this process keep."""
         ask = holdings.using(
-            shape=final.shape, id=final.state_id, common_weights=final.structure == SHARED, min_count=min_count
+            shape=final.shape,
+            id=final.state_id,
+            common_weights=final.structure == SHARED,
+            min_count=min_count,
+            units=self.column_scale_.tolist(),
         )
         self._keep_clients(fed, fed.gather(ask, final.proposal), state_key(final.state_id))
 
@@ -102,7 +111,9 @@ class OpenResult(OpenFace):
         self.cluster_weights_ = common if self.alike_ else held / max(held.sum(), TINY)
         here = [c for c in fed.here() if key in c.state]
         self.client_shares_ |= {c.name: common if self.alike_ else c.state[key] for c in here}
-        self.client_offsets_ |= {c.name: to_numpy(c.state[OFFSET]) for c in here if OFFSET in c.state}
+        self.client_offsets_ |= {
+            c.name: to_numpy(c.state[OFFSET]) * self.column_scale_ for c in here if OFFSET in c.state
+        }
         self.client_factors_ |= {c.name: to_numpy(c.state[FACTOR]) for c in here if FACTOR in c.state}
         self.labels_ |= {c.name: self.predict(c.x, client=c.name) for c in here}
 

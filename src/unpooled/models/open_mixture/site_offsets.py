@@ -91,15 +91,15 @@ class Start(NamedTuple):
         return bool(self.variance.any())
 
 
-def find_offsets(fed: Federation, descriptions: Mapping[str, Description]) -> SiteOffsets:
-    """Align the clients to reference mixtures; they keep offsets and scales if the evidence for them is clear."""
+def find_offsets(fed: Federation, descriptions: Mapping[str, Description], units: Sequence[float] = ()) -> SiteOffsets:
+    """Align the clients, whose columns are divided by `units`; they keep offsets and scales if the evidence for them is clear."""
     centre, rows = without_client_means(descriptions)[1], sum(float(d.n.sum()) for d in descriptions.values())
-    starts = _pass(fed, first_references(descriptions), centre)
+    starts = _pass(fed, first_references(descriptions), centre, units)
     for i in range(N_VARIATIONS):
-        starts = _pass(fed, varied_references(starts, rows, f"varied-{i}"), centre)
-    *unmoved, moved, scaled = _pass(fed, last_references(starts, _varies(descriptions)), centre)
+        starts = _pass(fed, varied_references(starts, rows, f"varied-{i}"), centre, units)
+    *unmoved, moved, scaled = _pass(fed, last_references(starts, _varies(descriptions)), centre, units)
     plain = min(unmoved, key=lambda s: s.candidate.cost)
-    gain = _gains(fed, (plain, moved, scaled), centre)
+    gain = _gains(fed, (plain, moved, scaled), centre, units)
     by_offsets, by_scales = gain[0, 1], gain[1, 2]
     log_scale = _at_least(MIN_LOG_SCALE, np.sqrt(scaled.log_variance)) * (by_scales > CLEAR_NATS)
     final = scaled if log_scale.any() else moved
@@ -110,9 +110,9 @@ def find_offsets(fed: Federation, descriptions: Mapping[str, Description]) -> Si
     return SiteOffsets(scale * kept, log_scale * kept, by_offsets, by_scales)
 
 
-def _gains(fed: Federation, starts: Sequence[Start], centre: np.ndarray) -> np.ndarray:
+def _gains(fed: Federation, starts: Sequence[Start], centre: np.ndarray, units: Sequence[float]) -> np.ndarray:
     """(before, after) log evidence gained: of all rows, or of rows held out with BIC's penalty at the server, whichever is less."""
-    ask = check_offsets.using(ids=[s.id for s in starts], shape=starts[0].candidate.shape)
+    ask = check_offsets.using(ids=[s.id for s in starts], shape=starts[0].candidate.shape, units=units)
     held_out = fed.sum(ask, _references(starts, centre)).loglik
     by_rows_held_out = to_numpy(held_out) - np.array([s.penalty for s in starts]) / 2
     by_all_rows = -np.array([s.candidate.cost for s in starts]) / 2
@@ -124,10 +124,10 @@ def _at_least(least: float, spread: np.ndarray) -> np.ndarray:
     return np.where(spread >= least, spread, 0.0)
 
 
-def _pass(fed: Federation, starts: list[Start], centre: np.ndarray) -> list[Start]:
+def _pass(fed: Federation, starts: list[Start], centre: np.ndarray, units: Sequence[float]) -> list[Start]:
     """The references after some rounds."""
     shape = starts[0].candidate.shape
-    ask = align.using(ids=[s.id for s in starts], parents=[s.parent for s in starts], shape=shape)
+    ask = align.using(ids=[s.id for s in starts], parents=[s.parent for s in starts], shape=shape, units=units)
     for _ in range(ALIGN_ROUNDS):
         starts = [_updated(s, a) for s, a in zip(starts, fed.sum(ask, _references(starts, centre)))]
     return starts

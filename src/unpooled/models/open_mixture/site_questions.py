@@ -7,6 +7,7 @@ in the client's state.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +18,7 @@ from unpooled.maths import gaussian
 from unpooled.maths.mixture import Stats
 from unpooled.models.open_mixture.client_weights import Proposal, local_em, row_logliks, weight_penalty
 from unpooled.models.open_mixture.constants import ALIGN_STEPS, CHECK_FOLDS, CHECK_STEPS, GOLDEN_RATIO, TINY
-from unpooled.models.open_mixture.questions import FACTOR, OFFSET
+from unpooled.models.open_mixture.questions import FACTOR, OFFSET, scaled_rows
 from unpooled.tree import message
 
 
@@ -61,7 +62,13 @@ class Move(NamedTuple):
 
 @client("open_mixture.align", SUM)
 def align(
-    references: tuple[Reference, ...], client: Client, *, ids: list, parents: list, shape: str
+    references: tuple[Reference, ...],
+    client: Client,
+    *,
+    ids: list,
+    parents: list,
+    shape: str,
+    units: Sequence[float] = (),
 ) -> tuple[Aligned, ...]:
     """EM steps on the client's own weights, offset and scale for every reference; all stay in its state.
 
@@ -69,7 +76,7 @@ def align(
     and for offset and scale what Laplace's approximation of the marginal likelihood takes off.
     """
     answers = []
-    x, w = client.x, client.w
+    x, w = scaled_rows(client.x, units), client.w
     for id, parent, reference in zip(ids, parents, references):
         known = client.state.get(f"align-{id}")
         parent_move = client.state.get(f"align-{parent}", (None, None))[1]
@@ -102,25 +109,28 @@ class HeldOut(NamedTuple):
 
 
 @client("open_mixture.check_offsets", SUM)
-def check_offsets(references: tuple[Reference, ...], client: Client, *, ids: list, shape: str) -> HeldOut:
+def check_offsets(
+    references: tuple[Reference, ...], client: Client, *, ids: list, shape: str, units: Sequence[float] = ()
+) -> HeldOut:
     """The log-likelihood of each part of the client's rows, with weights, offset and scale that its other rows give."""
-    fold = (np.arange(1, client.x.shape[-2] + 1) * GOLDEN_RATIO % 1 * CHECK_FOLDS).astype(int)
+    x, w = scaled_rows(client.x, units), client.w
+    fold = (np.arange(1, x.shape[-2] + 1) * GOLDEN_RATIO % 1 * CHECK_FOLDS).astype(int)
     found = []
     for id, reference in zip(ids, references):
         known = client.state.get(f"align-{id}")  # none at a client that was absent
-        start = Move(*known[1]) if known else _first_move(reference, client.x, client.w, None)
-        found.append(sum(_held_out(reference, client, start, fold == i, shape) for i in range(CHECK_FOLDS)))
+        start = Move(*known[1]) if known else _first_move(reference, x, w, None)
+        found.append(sum(_held_out(reference, x, w, start, fold == i, shape) for i in range(CHECK_FOLDS)))
     return HeldOut(np.stack(found, -1))
 
 
-def _held_out(reference: Reference, client: Client, move: Move, out: Array, shape: str) -> Array:
+def _held_out(reference: Reference, x: Array, weights: Array, move: Move, out: Array, shape: str) -> Array:
     """The log-likelihood of the rows in `out`."""
-    x, w, shares = client.x, client.w * ~out, None
+    w, w_out, shares = weights * ~out, weights * out, None
     for _ in range(CHECK_STEPS):
         stats, _, shares = local_em(reference.proposal, _aligned(reference, x, move), w, shape, shares)
         if reference.has_offsets:
             move = _new_move(reference, stats, move, shape)[0]
-    z, w_out = _aligned(reference, x, move), client.w * out
+    z = _aligned(reference, x, move)
     own, _ = row_logliks(reference.proposal, z, w_out, shape, shares, stats.rows)
     stretched = (~np.isnan(x) * move.log_scale[..., None, :]).sum(-1)
     return (w_out * (own - stretched)).sum(-1)
