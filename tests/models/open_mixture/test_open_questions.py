@@ -61,7 +61,7 @@ def test_clients_keep_the_weights_they_are_told_to_keep_and_delete_others():
 def test_final_gaussians_are_kept_while_structures_are_compared():
     final = Candidate("full-2", "gaussians", "full", spherical())
     copy = final._replace(id="full-2-validated", validated=True)
-    options = question(Compare((copy,), 5, (final,))).options
+    options = question(Compare((copy,), 5, (final,)), ()).options
     assert options["keep"] == ["gaussians-full-2"]
     assert (options["ids"], options["keys"]) == (["gaussians-full-2-validated"], ["gaussians-full-2"])
 
@@ -72,7 +72,7 @@ def test_weights_of_two_structures_with_the_same_id_are_kept_apart():
     candidates = [Candidate("diag-6", "gaussians", "diag", own), Candidate("diag-6", "shared", "diag", shared)]
     fed = federate({"a": np.random.default_rng(0).normal(size=(50, 2))})
     for c in candidates:
-        assert fed.sum(question(Compare((c,))), (c.proposal,))[c.answer_key].stats.rows > 0
+        assert fed.sum(question(Compare((c,)), ()), (c.proposal,))[c.answer_key].stats.rows > 0
 
 
 def test_stacked_clients_answer_as_single_ones():
@@ -84,8 +84,7 @@ def test_stacked_clients_answer_as_single_ones():
 
 
 def test_held_out_rows_are_a_fifth_and_not_fitted():
-    client = Client("a", np.arange(200.0)[:, None])
-    (fitted, _), (out, _) = questions.split_rows(client, 0.2)
+    (fitted, _), (out, _) = questions.split_rows(np.arange(200.0)[:, None], np.ones(200), 0.2)
     assert abs(len(out) - 40) <= 2
     assert not set(fitted.ravel()) & set(out.ravel())
 

@@ -9,6 +9,7 @@ from unpooled.models.open_mixture.candidates import Candidate
 from unpooled.models.open_mixture.client_weights import Proposal
 from unpooled.models.open_mixture.constants import COMPARE_ROUNDS, REFINE_ROUNDS, REFIT_ROUNDS, SETTLE_ROUNDS
 from unpooled.models.open_mixture.phases import Compare, Done, Refit, Settle, Shared, State, result
+from unpooled.models.open_mixture.units import Units
 
 
 def candidate(structure, k, **scores):
@@ -19,7 +20,7 @@ def candidate(structure, k, **scores):
 
 
 def after(phase, clients=8, rows=100.0):
-    state = State(phase, rows, (), None, {}, {}, {}, np.zeros(2), np.zeros(2), 5.0)
+    state = State(phase, rows, (), None, {}, {}, {}, np.zeros(2), np.zeros(2), 5.0, Units(np.ones(2), np.full(2, rows)))
     return phase.next(state, federate({f"c{c}": np.eye(2) for c in range(clients)}))
 
 

@@ -11,6 +11,7 @@ What is sent
 ====================================  ======  =====================================================================================
 question                              kind    answer
 ====================================  ======  =====================================================================================
+``tables.moments``                    SUM     once: number, sum and sum of squares of each column, to scale it by
 ``open_mixture.describe``             GATHER  once: counts and means of local clusters, and scatters of the components of a local mixture
 ``open_mixture.align``                SUM     24 times: statistics of mixtures with and without an offset and scale per client
 ``open_mixture.check_offsets``        SUM     once: the log-likelihood of rows under the offset and scale that the client's other rows give

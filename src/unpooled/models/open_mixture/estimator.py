@@ -13,6 +13,7 @@ from unpooled.data.federate import as_federation
 from unpooled.errors import BadData, BadParameter
 from unpooled.estimator import Estimator, Info
 from unpooled.federation import Federation
+from unpooled.maths import gaussian
 from unpooled.models import mixed
 from unpooled.models.column_names import n_columns, names_of
 from unpooled.models.open_mixture import mixed_columns
@@ -301,6 +302,10 @@ class OpenMixture(OpenResult, Estimator):
         units = self.column_scale_.tolist()
         final = with_new_clusters(fed, scaled, within, self.max_local, self.min_count, units)
         self._set_clusters(multiplied(final, self.column_scale_))
+        n = len(known.proposal.params.means)
+        self.means_[:n] = known.proposal.params.means  # without rounding errors of the change of units
+        self.covariances_[:n] = gaussian.unpack_covs(known.proposal.params.covs, known.shape)
+        self.centers_ = self.topics_ @ self.means_
         return final
 
     # ---- checks ----

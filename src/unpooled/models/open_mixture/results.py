@@ -93,7 +93,7 @@ class OpenResult(OpenFace):
         self.centers_ = self.topics_ @ self.means_
 
     def _set_clients(self, fed: Federation, final: Candidate, min_count: float) -> None:
-        """Ask for the rows in each cluster (`final` is in the units of the rounds), and read the weights that clients in this process keep."""
+        """Ask for the rows in each cluster, `final` in the units of the rounds, and read the weights that clients here keep."""
         ask = holdings.using(
             shape=final.shape,
             id=final.state_id,

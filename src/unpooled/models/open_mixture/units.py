@@ -44,7 +44,7 @@ def find_units(fed: Federation, n_columns: int, shapes: Sequence[str]) -> Units:
 
 
 def multiplied(c: Candidate, scale: np.ndarray) -> Candidate:
-    """The candidate of columns that are multiplied by `scale`; spherical covariances become diagonal ones if this differs between columns."""
+    """The candidate of columns that are multiplied by `scale`; if this differs, spherical covariances become diagonal ones."""
     params, shape = c.proposal.params, c.shape
     covs = params.covs
     if shape == "full":
