@@ -50,20 +50,36 @@ def test_a_new_client_gets_the_group_that_it_was_drawn_from():
         assert p.sum() == pytest.approx(1.0)
 
 
-def test_newcomers_without_labels_get_the_network_of_clients_that_look_alike():
-    rng = np.random.default_rng(0)
+def opposite(group, seed, n=150):
+    """Rows that are labelled the other way round in each group; single rows hardly tell the group, means of many do."""
+    x = np.random.default_rng(seed).normal(size=(n, 2))
+    x[:, 1] += 0.8 * group
+    above = x[:, 0] > 0
+    return x, (above if group else ~above).astype(int)
 
-    def rows(group, n=150):
-        x = rng.normal(size=(n, 2)) + 4 * group
-        above = x[:, 0] > 4 * group
-        return x, (above if group else ~above).astype(int)
 
-    data = {f"c{i}": rows(i % 2) for i in range(6)}
-    settings = {"learner": "mlp", "hidden": (8,), "lr": 0.1, "batch_size": 32, "max_iter": 40, "random_state": 0}
-    model = up.FedConceptEM(1, **settings).fit(data)
+NETWORK = {"learner": "mlp", "hidden": (8,), "lr": 0.1, "batch_size": 32, "max_iter": 40, "tol": 0.0, "random_state": 0}
+
+
+@pytest.mark.parametrize("model", [up.FedConceptEM(1, **NETWORK), up.FedGMM(1, 1, **NETWORK)])
+def test_newcomers_without_labels_get_the_network_of_clients_that_look_alike(model, tmp_path):
+    model.fit({f"c{i}": opposite(i % 2, i) for i in range(6)})
     assert len(model.group_theta_) == 2
+    model.save(tmp_path / "model")
+    again = up.load(tmp_path / "model")
     for group in (0, 1):
-        x, y = rows(group, 400)
+        x, y = opposite(group, 10 + group, 400)
         new = model.adapt(x)
         assert new.confidence_ > 0.99
-        assert new.score(x, y) > 0.9
+        assert new.score(x, y) > 0.9 > 0.2 + model.score(x, y)
+        np.testing.assert_allclose(new.predict_proba(x).sum(1), 1.0)
+        np.testing.assert_array_equal(again.adapt(x).predict_proba(x), new.predict_proba(x))
+
+
+def test_joint_models_of_rows_with_gaps_have_no_groups():
+    data = {f"c{i}": opposite(i % 2, i) for i in range(4)}
+    data["c0"][0][0, 0] = np.nan
+    model = up.FedGMM(1, 1, **NETWORK | {"max_iter": 8}).fit(data)
+    assert model.groups_ is None
+    x, _ = opposite(0, 9)
+    assert np.isfinite(model.adapt(x).predict_proba(x)).all()

@@ -13,6 +13,8 @@ from unpooled.federation import Federation
 from unpooled.learners import newcomers
 from unpooled.learners.predictions import LearnerPredictions
 
+NEGLIGIBLE = 0.01  # probability of a group, relative to the most probable one, below which its network is left out
+
 
 class Adapting(LearnerPredictions):
     """What models of several parts do for clients without labels."""
@@ -22,6 +24,16 @@ class Adapting(LearnerPredictions):
         places = list(range(len(self.theta_))) if ids is None else [int(i) for i in ids]
         total = fed.sum(newcomers.part_moments.using(weights=weights, ids=places), None)
         self.parts_ = tuple(map(to_numpy, newcomers.parts_of(total)))
+
+    def set_group_models(self, new: Any, X: Any, theta: str, weights: str) -> None:
+        """Give the model `new` of a client without labels the networks of groups, weighted by how much their inputs look like X.
+
+        They are `theta` and `weights` in its local state; `part_probabilities_` and `confidence_` say how sure that is.
+        """
+        p = self.groups_.probabilities(self._rows(X))
+        kept = np.flatnonzero(p > NEGLIGIBLE * p.max())
+        new.own_ = {**new.own_, theta: self.group_theta_[kept], weights: p[kept] / p[kept].sum()}
+        new.part_probabilities_, new.confidence_ = p, float(p.max())
 
     def adapt_to_inputs(self, X: Any, weights: str) -> Any:
         """The model of a new client without labels: the part that its inputs look like, or the shared model.

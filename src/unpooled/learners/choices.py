@@ -97,18 +97,24 @@ class LearnerChoices(Adapting):
     def fit_groups(self, fed: Federation, shared_weights: Array, **own: Any) -> None:
         """Networks for groups of clients with similar inputs, in half as many rounds again; sets `groups_` and `group_theta_`.
 
-        `own` is as in `personalise`. There are none for linear learners, or where the clients' inputs do not differ.
+        `own` is as in `personalise`. There are none for linear learners, or where the clients' inputs do not differ or have gaps.
         """
         self.groups_ = None
         if not self.trainer_["hold_out"] or self.norm == "local":
             return
-        sums = fed.sum(curvatures.column_sums, None)
-        groups = find_groups(fed, to_numpy(sums.x) / float(sums.n), fed.journal.rng)
+        if (mean := self._mean_of_columns(fed)) is None:
+            return
+        groups = find_groups(fed, mean, fed.journal.rng)
         if len(groups.centres) > 1:
             rounds = max(1, len(self.history_) // 2)
             shared = Version(self.theta_, to_numpy(shared_weights), np.zeros(0))
             self.group_theta_ = fit_group_models(fed, self.trainer_, shared, own, len(groups.centres), rounds)
             self.groups_ = groups
+
+    def _mean_of_columns(self, fed: Federation) -> np.ndarray | None:
+        """Means of the columns over all clients; None where there are gaps."""
+        sums = fed.sum(curvatures.column_sums, None)
+        return to_numpy(sums.x) / float(sums.n)
 
     def personalise(self, fed: Federation, shared_weights: Array | None = None, **own: Any) -> None:
         """Let each client choose what it keeps: one TELL, and one more before it for networks. Call it after `describe`.

@@ -17,8 +17,6 @@ from unpooled.maths.mixture import fit_weights
 from unpooled.models.fedconceptem.rounds import information
 from unpooled.report import concepts as diagnosis
 
-NEGLIGIBLE = 0.01  # probability of a group, relative to the most probable one, below which its network is left out
-
 
 class ConceptPredictions(LearnerEstimator):
     """Predictions by the models of the concepts; needs the attributes that a fit sets."""
@@ -65,10 +63,8 @@ class ConceptPredictions(LearnerEstimator):
     def _by_inputs(self, X: Any) -> Any:
         """The model of a client without labels, by what its inputs look like."""
         if self.groups_ is not None:
-            p = self.groups_.probabilities(self._rows(X))
-            kept = np.flatnonzero(p > NEGLIGIBLE * p.max())
-            new = self.with_own({"theta": self.group_theta_[kept], "omega": p[kept] / p[kept].sum()})
-            new.part_probabilities_, new.confidence_ = p, float(p.max())
+            new = self.with_own({})
+            self.set_group_models(new, X, "theta", "omega")
             return new
         new = self.adapt_to_inputs(X, "omega")
         if not new.own_:

@@ -17,6 +17,8 @@ What is sent:
   novelty thresholds; `fedgmm.shift_thresholds` (TELL) corrects the clients' own.
 - `fedgmm.calibration_losses` (SUM, once): log-losses over a grid of calibrations; `fedgmm.judge_candidates` (SUM, once, for linear
   learners): how well each candidate for what clients keep explains their rows; `fedgmm.personalise` (TELL).
+- For networks whose clients' inputs differ, `initialization.look` once more and the sums of `learners.input_groups` and
+  `learners.group_models`: a network for each group of clients.
 
 A client's weights of the pairs of Gaussian and learner never leave it.
 

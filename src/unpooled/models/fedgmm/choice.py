@@ -16,6 +16,7 @@ from unpooled.learners import Trainer, calibration, left_out, personal
 from unpooled.learners.calibration import CalibrationLosses, calibrated_bases
 from unpooled.learners.labels import codes
 from unpooled.learners.mixing import log_shares, responsibilities
+from unpooled.learners.own_nets import GROUP_MODEL
 from unpooled.models.fedgmm.embedding import Embedding, embed
 from unpooled.models.fedgmm.rounds import Joint, imputed
 from unpooled.models.fedgmm.weighted_e_step import log_densities
@@ -76,8 +77,8 @@ def judged(down: Fitted, client: Client, trainer: dict, shape: str, key: str) ->
 def bases(
     learner: Trainer, down: Fitted, client: Client, shape: str, key: str
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(log-probabilities (b, n, c) of the shared model, the client's own mixture and a single learner, what is added to their
-    losses (b,), rows as learners take them (n, d)).
+    """(log-probabilities (b, n, c) of the shared model, the client's own mixture, its group's network and a single learner, what is
+    added to their losses (b,), rows as learners take them (n, d)).
     """
     several = len(down.joint.theta) > 1  # the weights of a single learner do not matter
     own_weights = {key: to_numpy(client.state[key])} if several and key in client.state else {}
@@ -90,6 +91,8 @@ def bases(
     log_learners = to_numpy(learner.log_proba(theta, learner.placed(x))).astype(np.float64)
     weights = [to_numpy(down.joint.shares), *own_weights.values()]
     found = [mixture_log_proba(log_n[:, :, None] + log_shares(pi, log_n), log_learners) for pi in weights]
+    if GROUP_MODEL in client.state:
+        found.append(personal.mixed(learner, client.state[GROUP_MODEL], np.ones(1), learner.placed(x)))
     if len(down.single):
         found.append(personal.mixed(learner, down.single, np.ones(1), learner.placed(x)))
     own_parameters = 0.5 * (weights[0].size - 1) / max(float(to_numpy(client.w).sum()), 1.0)

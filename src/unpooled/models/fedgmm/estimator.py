@@ -101,7 +101,7 @@ class FedGMM(MSteps):
     keep_momentum : bool, default=False
         Whether a client keeps its velocity from round to round (SGD).
     max_iter : int, default=100
-        Maximum number of rounds.
+        Maximum number of rounds. Networks for groups of clients, see `group_theta_`, take half as many again as the run took.
     novelty_rows : {"held-out", "leave-one-out"}, default="held-out"
         Where novelty thresholds come from: rows that the Gaussians never see (a tenth, or a fifth of fewer than 1,000 rows of a
         client; learners do see them), or leave-one-out densities of rows that they do.
@@ -137,6 +137,8 @@ class FedGMM(MSteps):
         The chosen candidate, for instance "3x3 tied".
     lower_bound_ : float
         Joint log-likelihood per row.
+    group_theta_ : ndarray of shape (groups, p)
+        With networks, where clients' inputs differ: a network for each group of clients whose inputs look alike.
     novelty_levels_ : ndarray
         Thresholds of novelty scores over all clients, see `threshold`.
     embedding_mean_, embedding_axes_, embedding_residual_ : ndarray
@@ -253,6 +255,7 @@ class FedGMM(MSteps):
         self.set_thresholds(fed, float(state.space.frame.rows))
         single = self._single(state)
         self.single_ = self.theta_[:0] if single is None or single is best else to_numpy(single.joint.theta)
+        self.fit_groups(fed, self.shares_.sum(0), **self._own_weights)
         self.choose_personal(fed, best, single)
 
     # ---- rounds ----

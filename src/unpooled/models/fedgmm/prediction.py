@@ -29,7 +29,9 @@ from unpooled.models.fedgmm.embedding import Embedding, embed
 from unpooled.models.fedgmm.novelty import RATES, Density, thresholds
 from unpooled.models.fedgmm.rounds import Joint, imputed
 from unpooled.models.fedgmm.weighted_e_step import log_densities
+from unpooled.models.initialization import column_sums
 
+GROUP_THETA, GROUP_WEIGHTS = "group_theta", "group_weights"  # local state of a new client without labels
 WATCH_RATE = 0.05  # false alarms of `watch`; up to twice as many count as the threshold's own error
 
 
@@ -77,6 +79,8 @@ class JointModelPredictions(LearnerEstimator):
 
     def _log_base(self, x: np.ndarray, own: dict) -> np.ndarray:
         """Log probabilities of the classes under a client's weights."""
+        if GROUP_THETA in own:
+            return personal.average_log_proba(self.log_proba(self._columns(x), own[GROUP_THETA]), own[GROUP_WEIGHTS])
         model = self.with_own(own)
         log_joint, log_learners = model._log_pairs(x, None), model._log_learners(x, None)
         return mixture_log_proba(log_joint, log_learners)
@@ -117,7 +121,7 @@ class JointModelPredictions(LearnerEstimator):
                 *personal.NOTHING_SAID,
             )
             if self.trainer_["hold_out"]:
-                own = {"weights": f"pi-{self.start_}", "pairs": True}
+                own = self._own_weights
                 ask = own_nets.train_own.using(trainer=self.trainer_, own=own, epochs=self._epochs_alone)
                 labels = label_shares(fed, self.trainer_["labels"])
                 fed.tell(ask, own_nets.Version(self.theta_, self.shares_.sum(0), labels))
@@ -132,6 +136,16 @@ class JointModelPredictions(LearnerEstimator):
                 down = down._replace(said=np.stack([said.shares, said.losses]), said_rows=said.rows)
             fed.tell(personalise.using(**options), down)
         self._describe_choices(fed)
+
+    def _mean_of_columns(self, fed: Federation) -> np.ndarray | None:
+        """Means of the columns over all clients; None where there are gaps, which the Gaussians fill in."""
+        sums = fed.sum(column_sums, None)
+        return to_numpy(sums.x) / float(sums.rows) if (to_numpy(sums.seen) == float(sums.rows)).all() else None
+
+    @property
+    def _own_weights(self) -> dict[str, Any]:
+        """Where a client's own weights of the pairs are in its state, see `own_nets.own_version`."""
+        return {"weights": f"pi-{self.start_}", "pairs": True}
 
     def _column_spread(self, fed: Federation) -> np.ndarray:  # (d,), or none
         """Deviations of the columns over all clients, for linear learners: of the Gaussians, or by one SUM where they are of few axes."""
@@ -246,7 +260,8 @@ class JointModelPredictions(LearnerEstimator):
         ----------
         X : array-like of shape (n, d)
         y : array-like of shape (n,) or None, default=None
-            Without labels the weights are fitted to the inputs alone.
+            Without labels the weights are fitted to the inputs alone. Where there are networks for groups of clients, it predicts
+            by these, weighted by how much the clients' inputs look alike; `confidence_` says how sure that is.
 
         Returns
         -------
@@ -260,4 +275,7 @@ class JointModelPredictions(LearnerEstimator):
         initial = (self.shares_ + 1e-3) / (self.shares_ + 1e-3).sum()
         pi = fit_weights(log_joint.reshape(len(x), -1), initial.ravel(), tol=1e-6).reshape(initial.shape)
         personal = self.with_own({"pi": pi})
-        return self.with_own({"pi": pi, "novelty": np.quantile(personal.novelty(x), 1 - RATES)})
+        new = self.with_own({"pi": pi, "novelty": np.quantile(personal.novelty(x), 1 - RATES)})
+        if y is None and self.groups_ is not None:
+            self.set_group_models(new, x, GROUP_THETA, GROUP_WEIGHTS)
+        return new
