@@ -260,4 +260,4 @@ class JointModelPredictions(LearnerEstimator):
         initial = (self.shares_ + 1e-3) / (self.shares_ + 1e-3).sum()
         pi = fit_weights(log_joint.reshape(len(x), -1), initial.ravel(), tol=1e-6).reshape(initial.shape)
         personal = self.with_own({"pi": pi})
-        return self.with_own({"pi": pi, "novelty": np.quantile(personal.novelty(x), 1 - RATES)})
+        return self.with_own({"pi": pi, "novelty": np.quantile(personal.novelty(X), 1 - RATES)})
