@@ -14,6 +14,7 @@ import numpy as np
 
 from unpooled.arrays import Array, is_torch, like, namespace, to_numpy
 from unpooled.learners import newton
+from unpooled.maths import gaussian
 
 
 def gradient(log_p: Array, x: Array, y: Array, s: Array, centre: Array) -> Array:
@@ -62,6 +63,12 @@ def effective_parameters(rows: np.ndarray, prior: np.ndarray, second: np.ndarray
     likely = (1 / classes if classes > 2 else 0.25) * rows[:, None, None] * second
     found = np.trace(np.linalg.solve(likely + np.diag(prior), likely), axis1=-2, axis2=-1)
     return float((classes - 1) * found.sum())
+
+
+def all_classes(rows: np.ndarray, second: np.ndarray, classes: int) -> np.ndarray:
+    """(m, t) the bound of a learner's second derivatives of all classes, packed as `newton.curvature` has them."""
+    across = 0.5 * (np.eye(classes - 1) - 1 / classes)
+    return np.stack([gaussian.pack_triangle(np.kron(across, n * moments)) for n, moments in zip(rows, second)])
 
 
 def _moved(centre: np.ndarray, scores: np.ndarray) -> np.ndarray:

@@ -18,6 +18,8 @@ from unpooled.models.fedgmm.trial import CandidateTrial, State
 from unpooled.models.mixture import reseed
 
 LEAST_PRECISION = 1e-6  # of the prior on intercepts
+FALL = 1e-3  # of the log-likelihood per row, which rounding and priors on covariances do not explain
+LEAST_DAMPING = 1e-3  # of Newton steps; below it they are as good as not damped
 
 
 class MSteps(CandidateTrial):
@@ -47,14 +49,28 @@ class MSteps(CandidateTrial):
         second = self._second_moments(c.joint._replace(shares=shares), state)
         centre = state.space.embedding.mean
         alike = isinstance(self.ridge, str)
-        theta = newton.step(c.joint.theta, up.gradient, up.curvature, prior, second, centre, alike)
+        damping = self._damping(c, up.stats)
+        curved = to_numpy(up.curvature)
+        if damping:
+            bound = bounded.all_classes(to_numpy(up.stats.pairs).sum(0), second, len(state.trainer.labels))
+            curved = curved + damping * bound
+        theta = newton.step(c.joint.theta, up.gradient, curved, prior, second, centre, alike)
         moved = c._replace(
+            damping=damping,
             joint=c.joint._replace(theta=theta, shares=shares),
             parameters=newton.effective_parameters(up.curvature, prior, alike),
         )
         if len(theta) == 1:
             moved = moved._replace(curvature=newton.penalised(up.curvature, prior, alike))
         return moved
+
+    def _damping(self, c: Candidate, stats: JointStats) -> float:
+        """How much of the bound is added to second derivatives: all of it once the last step has lowered the likelihood, then less.
+
+        Newton's method steps too far where a level or a label is rare. With the bound no step lowers the likelihood of the labels.
+        """
+        fell = c.loglik - float(stats.gaussians.loglik) / float(stats.gaussians.rows) > FALL
+        return 1.0 if fell else 0.5 * c.damping if c.damping > LEAST_DAMPING else 0.0
 
     def _bounded_m_step(self, c: Candidate, up: NewtonUp, shares: np.ndarray, rows: float, state: State) -> Candidate:
         """The candidate with wide learners after a step by the bound of their second derivatives."""
