@@ -210,6 +210,18 @@ def rows_of(model: Any, X: Any, **options: Any) -> np.ndarray:
     """New rows for a fitted model, checked as scikit-learn does; columns of a frame are taken by name, in the model's
     order, and encoded as those of the fit were.
     """
+    try:
+        return _checked_rows(model, X, options)
+    except ValueError as error:
+        if "contains NaN" not in str(error):
+            raise
+        remedy = "fill them in first (MixtureImputer does), or leave these rows out"
+        text = f"X contains NaN, a missing value, and {type(model).__name__} needs complete rows: {remedy}"
+        raise BadData(text) from None
+
+
+def _checked_rows(model: Any, X: Any, options: dict[str, Any]) -> np.ndarray:
+    """The rows of `rows_of`; missing values are refused in scikit-learn's words, which are those of its own models."""
     if hasattr(model, "schema_"):
         from unpooled.data.tabled import encoded_rows
 

@@ -217,7 +217,7 @@ def test_missing_values_are_refused_before_any_round_and_so_is_a_model_that_was_
         make(**SMALL).predict(whole)
     model = make(**SMALL).fit(data())
     whole[0, 0] = np.nan
-    with pytest.raises(ValueError, match="contains NaN"):
+    with pytest.raises(BadData, match=r"contains NaN, a missing value, and .* needs complete rows: fill them in"):
         model.predict(whole, client="c0")
 
 

@@ -100,6 +100,10 @@ def test_what_is_said_of_a_model_is_what_was_changed(case):
     assert repr(kind(random_state=7)) == f"{kind.__name__}(random_state=7)"
 
 
+def test_a_notebook_can_list_what_a_model_has(case):
+    assert "fit" in dir(type(case.model)())
+
+
 @pytest.mark.parametrize("name", SPEAK)
 def test_pickled_saved_and_read_only_it_says_the_same(name, tmp_path):
     case = CASES[name]

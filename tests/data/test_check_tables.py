@@ -81,6 +81,13 @@ def test_labels_rows_constant_and_empty_columns_are_told_of():
     } | {f for f in found if f == ("missing", "y", "z")}
 
 
+def test_a_column_of_labels_that_no_site_has_is_told_of():
+    table = pd.DataFrame({"age": range(20, 40), "event": ["no", "yes"] * 10})
+    (found,) = up.check({"x": table, "y": table}, label="evnt").findings
+    assert found[:3] == ("label", "evnt", "")
+    assert "no site has the column of labels 'evnt': did you mean 'event'?" in found.text
+
+
 def test_a_file_that_cannot_be_read_is_a_finding_of_its_site(tmp_path):
     pd.DataFrame({"a": range(20), "b": range(20, 40)}).to_csv(tmp_path / "good.csv", index=False)
     (tmp_path / "latin.csv").write_bytes("a;b\n1;é\n".encode("latin-1"))

@@ -147,6 +147,17 @@ def test_a_level_that_is_not_listed():
     np.testing.assert_array_equal(x[:, 0], [1, 0, 0])
 
 
+def test_new_rows_of_a_column_that_held_only_zero_and_one():
+    schema = Schema.from_toml({"repeated": "binary"})
+    columns = {"repeated": np.array([1, 2, 0])}
+    with pytest.warns(
+        DataWarning, match="1 rows of the data hold numbers such as 2 .* only 0 and 1 .*: taken as a number"
+    ):
+        np.testing.assert_array_equal(encode(schema, columns, "the data", unlisted=FIRST)[:, 0], [1, 2, 0])
+    with pytest.warns(DataWarning, match="taken as missing"):
+        np.testing.assert_array_equal(encode(schema, columns, "the data", unlisted=MISSING)[:, 0], [1, np.nan, 0])
+
+
 @pytest.mark.parametrize(
     ("site", "wanted", "factor", "shift"),
     [

@@ -30,6 +30,8 @@ class Followed(Layer):
         Where totals are kept, one file per round; None keeps them in memory.
     """
 
+    is_followed = True  # what models ask for; nodes compute each question without the other layers of the coordinator
+
     def __init__(self, inner: Federation, folder: Path | None = None):
         """Wrap `inner`; totals are kept in `folder`, so that a run which was killed asks nothing twice."""
         super().__init__(inner)

@@ -267,10 +267,26 @@ def test_an_adapted_client_has_thresholds_of_its_own(model, task):
     assert own.is_novel(x + 20, 0.05).all()
 
 
+def test_adapting_to_a_frame_with_texts():
+    rng = np.random.default_rng(5)
+    table = pd.DataFrame(
+        {"x": rng.normal(50, 9, 300), "town": rng.choice(["a", "b", "c"], 300), "site": rng.integers(3, size=300)}
+    )
+    table["y"] = (table.x + 5 * (table.town == "b") + rng.normal(size=300) > 52).astype(int)
+    model = FedGMM(max_iter=12, tol=0, random_state=0).fit(federate(table, by="site", label="y"))
+    rows = table[["x", "town"]]
+    new = model.adapt(rows[:60], table.y[:60])
+    assert new.predict_proba(rows[60:]).shape == (240, 2)
+    assert new.is_novel(rows[:60], 0.05).mean() == pytest.approx(
+        0.05, abs=0.03
+    )  # thresholds are quantiles of these rows
+
+
 def test_adapting_without_labels_uses_x_alone(model, task):
     x, _ = task.train["client-05"]
     new = model.adapt(x)
     np.testing.assert_allclose(new.own_["pi"].sum(1), model.clients_["client-05"]["pi"].sum(1), atol=0.03)
+    assert 1 / len(model.theta_) < new.confidence_ <= 1
 
 
 def test_thresholds_keep_their_false_alarm_rate(model, task):

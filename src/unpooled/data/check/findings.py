@@ -11,6 +11,7 @@ from unpooled.data.check.levels import is_common, odd_levels
 from unpooled.data.check.names import counterpart
 from unpooled.data.check.profile import ColumnProfile, Profile
 from unpooled.data.schema import Schema
+from unpooled.errors import suggest
 
 FEW_ROWS = 10
 MAPPED = 8  # levels that are listed for a site to map
@@ -354,7 +355,12 @@ def _rows(profiles: Sequence[Profile]) -> Iterator[Finding]:
 
 
 def _labels(profiles: Sequence[Profile], label: str | None) -> Iterator[Finding]:
-    """Sites with rows that have no label."""
+    """A column of labels that no site has, and sites with rows that have no label."""
+    known = {name for p in profiles for name in p.names}
+    if label is not None and known and label not in known:
+        yield Finding(
+            "label", label, "", f"no site has the column of labels {label!r}: {suggest(label, sorted(known))}"
+        )
     for p in profiles if label is not None else ():
         if p.unlabelled:
             yield Finding("label", str(label), p.name, f"{p.unlabelled} rows have no label: they are left out of a fit")

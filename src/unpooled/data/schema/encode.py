@@ -65,7 +65,7 @@ def encode_column(
     if column.kind in NUMBERS or (column.kind == "binary" and not column.levels):
         numbers = _numbers(column, values, where, codes)
         change = conversion(own.unit, column.unit, own.factor, column.name, where)
-        return _checked(column, _converted(numbers, change), where)
+        return _checked(column, _converted(numbers, change), where, unlisted)
     if column.kind == "date":
         return days(without_codes(values, codes), column.name, where)
     return _levels(column, without_codes(values, codes), where, own, unlisted)
@@ -118,16 +118,32 @@ def _converted(numbers: np.ndarray, change: Conversion) -> np.ndarray:
     return numbers if change == Conversion() else numbers * change.factor + change.shift
 
 
-def _checked(column: Column, numbers: np.ndarray, where: str) -> np.ndarray:
-    """Refuse numbers that contradict the kind."""
+def _checked(column: Column, numbers: np.ndarray, where: str, unlisted: str) -> np.ndarray:
+    """Refuse numbers that contradict the kind; in new rows, `unlisted` says what becomes of numbers that were 0 and 1 in the fit."""
     wrong = contradicting(column.kind, numbers)
     if wrong is None or not wrong.any():
         return numbers
     value = float(numbers[int(wrong.argmax())])
+    if column.kind == "binary" and unlisted != REFUSE:
+        return _beyond_binary(column, numbers, wrong, where, unlisted)
     raise BadData(
         f"column {column.name!r} of {where} is declared {column.kind!r} and holds {value:g}: if that is a code for missing, "
         f"add missing = [{value:g}], else declare another kind"
     )
+
+
+def _beyond_binary(column: Column, numbers: np.ndarray, wrong: np.ndarray, where: str, unlisted: str) -> np.ndarray:
+    """Numbers of new rows in a column that held 0 and 1 in the fit, which nobody may have declared: a rare 2 may be missing there.
+
+    Models that make columns of predictors take them as they are, as where all columns are numbers; to others they are missing.
+    """
+    taken = "a number" if unlisted == FIRST else "missing"
+    text = (
+        f"{int(wrong.sum())} rows of {where} hold numbers such as {numbers[int(wrong.argmax())]:g} in column {column.name!r}, "
+        f"which held only 0 and 1 in the fit: taken as {taken}"
+    )
+    warnings.warn(text, DataWarning, stacklevel=2)
+    return numbers if unlisted == FIRST else np.where(wrong, np.nan, numbers)
 
 
 def contradicting(kind: str, numbers: np.ndarray) -> np.ndarray | None:

@@ -193,7 +193,7 @@ class FedConceptEM(ServerSteps, ConceptPredictions):
     def init(self, fed: Federation, rng: np.random.Generator) -> State:
         """Find the concepts where their number is not given, and warn of clients with one class."""
         trainer = self.trainer(fed)
-        ids = discover(fed, as_option(trainer), rng) if self._finds_concepts else list(range(self._given_models))
+        ids = discover(fed, as_option(trainer), rng) if self._finds_concepts else list(range(self._given_models()))
         k = len(ids)
         ask = initialise.using(models=k, ids=ids if self._finds_concepts and k > 1 else None)
         single = int(fed.sum(ask, None).clients)

@@ -30,9 +30,8 @@ class ServerSteps(ModelRemoval):
     adam: bool
     noise: float | Mapping[str, float]
 
-    @property
     def _given_models(self) -> int:
-        """The number of models to begin with."""
+        """The number of models to begin with, where `n_concepts` is a number."""
         return int(self.n_concepts) + self.extra
 
     def _options(self, state: State) -> RoundOptions:

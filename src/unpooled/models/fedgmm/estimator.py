@@ -57,7 +57,7 @@ class FedGMM(MSteps):
         As in scikit-learn's GaussianMixture.
     optimizer : {"auto", "newton", "sgd"}, default="auto"
         "newton" is one pooled Newton step per round, for linear learners; "sgd" is local epochs at the clients; "auto" is
-        "newton" where it is possible and its matrices are small.
+        "newton" for linear learners, with a bound in place of second derivatives above 800 parameters; with `embedding`, SGD there.
     embedding : int or None, default=None
         Number of principal axes (one federated PCA) that the Gaussians see; None is all columns. Learners always see whole
         rows. 48 is enough for images given as features of `unpooled.datasets.encoder`.
@@ -274,7 +274,8 @@ class FedGMM(MSteps):
         """A round of EM of the joint model, for every candidate."""
         candidates = state.candidates
         question = newton_round if self._takes_newton_steps(state.trainer) else sgd_round
-        options = self._options([c.key for c in candidates], candidates, not self._trial_is_over(state))
+        bounded = self._is_bounded(state.trainer)
+        options = self._options([c.key for c in candidates], candidates, not self._trial_is_over(state), bounded)
         trainer = self.at_round(state.trainer, state.round)
         down = Down(tuple(c.joint for c in candidates), state.space.embedding)
         totals = self.cohort(fed).sum(question.using(trainer=trainer, options=options._asdict()), down)

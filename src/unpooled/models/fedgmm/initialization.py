@@ -40,6 +40,7 @@ class Candidate(NamedTuple):
     gap: float = 0.0  # by how much log P(y | x) per row that trained exceeded that per row held out, when last compared
     parameters: float = 0.0  # effective number of the learners' parameters
     curvature: Array = np.zeros(0)  # of a single linear learner: its packed second derivatives and prior
+    damping: float = 0.0  # of Newton steps: the share of a bound of second derivatives that is added to them
 
 
 @client("fedgmm.embedded_centres", GATHER, batched=False)

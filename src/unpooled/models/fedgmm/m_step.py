@@ -10,7 +10,7 @@ from unpooled.learners import newton
 from unpooled.learners.mixing import average
 from unpooled.maths import mixture
 from unpooled.maths.mixture import Params, Stats
-from unpooled.models.fedgmm import initialization
+from unpooled.models.fedgmm import bounded, initialization
 from unpooled.models.fedgmm.covariances import repaired, shrunk
 from unpooled.models.fedgmm.initialization import Candidate
 from unpooled.models.fedgmm.rounds import Joint, JointStats, NewtonUp, SgdUp, second_moments
@@ -18,6 +18,8 @@ from unpooled.models.fedgmm.trial import CandidateTrial, State
 from unpooled.models.mixture import reseed
 
 LEAST_PRECISION = 1e-6  # of the prior on intercepts
+FALL = 1e-3  # of the log-likelihood per row, which rounding and priors on covariances do not explain
+LEAST_DAMPING = 1e-3  # of Newton steps; below it they are as good as not damped
 
 
 class MSteps(CandidateTrial):
@@ -36,25 +38,54 @@ class MSteps(CandidateTrial):
             theta = average(up.theta, like(stats.pairs.sum(0), up.theta), c.joint.theta)
             moved = c._replace(joint=Joint(gaussians, theta, shares))
         else:
-            moved = self._newton_m_step(c, up, shares, float(stats.gaussians.rows), state)
+            move = self._bounded_m_step if self._is_bounded(state.trainer) else self._newton_m_step
+            moved = move(c, up, shares, float(stats.gaussians.rows), state)
             moved = moved._replace(joint=moved.joint._replace(gaussians=gaussians))
         return self._scored(moved, stats)
 
     def _newton_m_step(self, c: Candidate, up: NewtonUp, shares: np.ndarray, rows: float, state: State) -> Candidate:
         """The candidate with learners after a Newton step, and the Gaussians as they were in the round."""
-        prior = self._ridge(rows) * np.append(state.scale**2, 0.0 if self.ridge == "auto" else 1.0)
-        prior[-1] = max(prior[-1], LEAST_PRECISION)
+        prior = self._prior(rows, state)
         second = self._second_moments(c.joint._replace(shares=shares), state)
         centre = state.space.embedding.mean
         alike = isinstance(self.ridge, str)
-        theta = newton.step(c.joint.theta, up.gradient, up.curvature, prior, second, centre, alike)
+        damping = self._damping(c, up.stats)
+        curved = to_numpy(up.curvature)
+        if damping:
+            bound = bounded.all_classes(to_numpy(up.stats.pairs).sum(0), second, len(state.trainer.labels))
+            curved = curved + damping * bound
+        theta = newton.step(c.joint.theta, up.gradient, curved, prior, second, centre, alike)
         moved = c._replace(
+            damping=damping,
             joint=c.joint._replace(theta=theta, shares=shares),
             parameters=newton.effective_parameters(up.curvature, prior, alike),
         )
         if len(theta) == 1:
             moved = moved._replace(curvature=newton.penalised(up.curvature, prior, alike))
         return moved
+
+    def _damping(self, c: Candidate, stats: JointStats) -> float:
+        """How much of the bound is added to second derivatives: all of it once the last step has lowered the likelihood, then less.
+
+        Newton's method steps too far where a level or a label is rare. With the bound no step lowers the likelihood of the labels.
+        """
+        fell = c.loglik - float(stats.gaussians.loglik) / float(stats.gaussians.rows) > FALL
+        return 1.0 if fell else 0.5 * c.damping if c.damping > LEAST_DAMPING else 0.0
+
+    def _bounded_m_step(self, c: Candidate, up: NewtonUp, shares: np.ndarray, rows: float, state: State) -> Candidate:
+        """The candidate with wide learners after a step by the bound of their second derivatives."""
+        prior = self._prior(rows, state)
+        second = self._second_moments(c.joint._replace(shares=shares), state)
+        own_rows = to_numpy(up.stats.pairs).sum(0)
+        theta = bounded.step(c.joint.theta, up.gradient, own_rows, prior, second, state.space.embedding.mean)
+        count = bounded.effective_parameters(own_rows, prior, second, len(state.trainer.labels))
+        return c._replace(joint=c.joint._replace(theta=theta, shares=shares), parameters=count)
+
+    def _prior(self, rows: float, state: State) -> np.ndarray:
+        """(d + 1,) the precision of the learners' coefficients and intercepts."""
+        prior = self._ridge(rows) * np.append(state.scale**2, 0.0 if self.ridge == "auto" else 1.0)
+        prior[-1] = max(prior[-1], LEAST_PRECISION)
+        return prior
 
     def _scored(self, c: Candidate, stats: JointStats) -> Candidate:
         """The candidate with its log-likelihoods of rows that train and of rows held out."""

@@ -260,8 +260,9 @@ class JointModelPredictions(LearnerEstimator):
         ----------
         X : array-like of shape (n, d)
         y : array-like of shape (n,) or None, default=None
-            Without labels the weights are fitted to the inputs alone. Where there are networks for groups of clients, it predicts
-            by these, weighted by how much the clients' inputs look alike; `confidence_` says how sure that is.
+            Without labels the weights are fitted to the inputs alone; `confidence_` says how surely these tell the learner of a row.
+            Where there are networks for groups of clients, it predicts by these, weighted by how much the clients' inputs look
+            alike; `confidence_` is then the probability of the most probable group.
 
         Returns
         -------
@@ -275,7 +276,14 @@ class JointModelPredictions(LearnerEstimator):
         initial = (self.shares_ + 1e-3) / (self.shares_ + 1e-3).sum()
         pi = fit_weights(log_joint.reshape(len(x), -1), initial.ravel(), tol=1e-6).reshape(initial.shape)
         personal = self.with_own({"pi": pi})
-        new = self.with_own({"pi": pi, "novelty": np.quantile(personal.novelty(x), 1 - RATES)})
+        new = self.with_own({"pi": pi, "novelty": np.quantile(personal.novelty(X), 1 - RATES)})
+        if y is None:
+            new.confidence_ = self._sure_of_learners(log_joint + log_shares(pi, log_joint))
         if y is None and self.groups_ is not None:
-            self.set_group_models(new, x, GROUP_THETA, GROUP_WEIGHTS)
+            self.set_group_models(new, X, GROUP_THETA, GROUP_WEIGHTS)
         return new
+
+    def _sure_of_learners(self, log_pairs: np.ndarray) -> float:
+        """How surely inputs tell the learner of a row: the largest share of a learner in a row's pairs (n, k, m), mean over rows."""
+        r, _ = responsibilities(log_pairs.reshape(len(log_pairs), -1))
+        return float(r.reshape(log_pairs.shape).sum(1).max(1).mean())

@@ -20,7 +20,7 @@ from unpooled.learners.rows import held_out
 from unpooled.maths import gaussian, missing, mixture
 from unpooled.maths.kernel import has_nan
 from unpooled.maths.mixture import Params, Stats
-from unpooled.models.fedgmm import weighted_e_step
+from unpooled.models.fedgmm import bounded, weighted_e_step
 from unpooled.models.fedgmm.embedding import Embedding, embed
 from unpooled.models.fedgmm.row_cache import CachedColumns, cached_columns
 from unpooled.models.fedgmm.weighted_e_step import log_densities
@@ -82,7 +82,7 @@ class NewtonUp(NamedTuple):
 
     stats: JointStats
     gradient: Float[Array, "m q"]
-    curvature: Float[Array, "m t"]  # packed second derivatives
+    curvature: Float[Array, "m t"]  # packed second derivatives; none of wide learners, see `bounded`
 
 
 @message("fedgmm.LabelMeans")
@@ -102,6 +102,7 @@ class RoundOptions(NamedTuple):
     hold_out: bool  # whether every fifth row is held out
     precondition: bool  # whether SGD on linear learners is preconditioned
     keep_out: bool = False  # whether Gaussians never see the rows from which novelty thresholds are read
+    bounded: bool = False  # whether linear learners are too wide for second derivatives, and gradients alone are sent
 
 
 # ---- questions ----
@@ -125,15 +126,19 @@ def sgd_round(down: Down, client: Client, *, trainer: dict, options: dict) -> tu
 
 @client("fedgmm.newton_round", SUM)
 def newton_round(down: Down, client: Client, *, trainer: dict, options: dict) -> tuple[NewtonUp, ...]:
-    """E-step, then gradient and second derivatives of each linear learner."""
+    """E-step, then gradient and, unless they are too large, second derivatives of each linear learner."""
     learner, plan = Trainer(**trainer), RoundOptions(**options)
     answers = []
     for joint, key in zip(down.candidates, plan.keys):
         stats, rows, r = e_step(joint, down.embedding, client, learner, key, plan)
         log_p = learner.log_proba(joint.theta, rows.x)
         row_weights = r * rows.w[..., None]
-        derivatives = newton.curvature(log_p, rows.x, rows.y, row_weights, down.embedding.mean)
-        answers.append(NewtonUp(stats, *derivatives))
+        if plan.bounded:
+            found = bounded.gradient(log_p, rows.x, rows.y, row_weights, down.embedding.mean)
+            answers.append(NewtonUp(stats, found, found[..., :0]))
+        else:
+            derivatives = newton.curvature(log_p, rows.x, rows.y, row_weights, down.embedding.mean)
+            answers.append(NewtonUp(stats, *derivatives))
     return tuple(answers)
 
 

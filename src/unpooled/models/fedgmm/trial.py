@@ -141,11 +141,18 @@ class CandidateTrial(JointModelPredictions):
         return not self._linear or self.optimizer == "sgd"
 
     def _takes_newton_steps(self, trainer: Trainer) -> bool:
-        """Whether learners take Newton steps rather than SGD."""
-        small = newton.fits(trainer.inputs, len(trainer.labels))
-        return self._linear and (self.optimizer == "newton" or (self.optimizer == "auto" and small))
+        """Whether learners take Newton steps, or steps by a bound of their second derivatives, rather than SGD."""
+        possible = self.embedding is None or newton.fits(trainer.inputs, len(trainer.labels))
+        return self._linear and (self.optimizer == "newton" or (self.optimizer == "auto" and possible))
 
-    def _options(self, keys: list[str], candidates: Sequence[Candidate] = (), trial: bool = False) -> RoundOptions:
+    def _is_bounded(self, trainer: Trainer) -> bool:
+        """Whether second derivatives are too large to be sent, and a bound of them follows from the Gaussians."""
+        wide = not newton.fits(trainer.inputs, len(trainer.labels))
+        return self._linear and self.optimizer == "auto" and self.embedding is None and wide
+
+    def _options(
+        self, keys: list[str], candidates: Sequence[Candidate] = (), trial: bool = False, bounded: bool = False
+    ) -> RoundOptions:
         """Options of a round's question."""
         return RoundOptions(
             keys,
@@ -154,4 +161,5 @@ class CandidateTrial(JointModelPredictions):
             self._auto and trial,
             self.whiten and self._linear and self.embedding is None,
             self.novelty_rows == "held-out",
+            bounded,
         )

@@ -62,7 +62,8 @@ class GaussianMixture(PersonalWeights, MixtureFace, DensityMixin, Estimator):
     verbose_interval : int, default=10
         Rounds between two lines.
     solver : {"em", "fedem", "vr-fedem"}, default="em"
-        "em" is exact. The others send less and tolerate clients that come and go: see `FedEM` and `VRFedEM`.
+        "em" is exact. The others send less and tolerate clients that come and go: see `FedEM` and `VRFedEM`. `FedEM` also does the
+        rounds where the federation is `Compressed`.
     solver_options : dict, default=None
         Further parameters of `FedEM` or `VRFedEM`: levels, batch_size, step_size and so on.
     personal_weights : bool, default=False
@@ -255,7 +256,10 @@ class GaussianMixture(PersonalWeights, MixtureFace, DensityMixin, Estimator):
     @property
     def _exact(self) -> bool:
         """Whether rounds are exact EM over all clients; FedEM or VR-FedEM otherwise."""
-        return self.solver == "em" and self.fraction == 1.0
+        return self.solver == "em" and self.fraction == 1.0 and not self._rounded
+
+    # whether what clients send is compressed: EM would take the noise for moments, and be far off in columns of small units
+    _rounded = False
 
     def _stochastic(self) -> Any:
         """The adapter to FedEM; imported when it is used."""
@@ -352,5 +356,6 @@ class GaussianMixture(PersonalWeights, MixtureFace, DensityMixin, Estimator):
             text = f"n_components={self.n_components!r} is not known: give a number, a list of numbers or 'auto'"
             raise BadParameter(text)
         checks.check_parameters(self, self._sizes())
+        self._rounded = checks.is_rounded(fed)
         if not self._exact:
             self._stochastic().check(self, fed, self._sizes())

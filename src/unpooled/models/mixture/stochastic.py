@@ -51,8 +51,8 @@ def as_exact(model: Any, k: int, state: Any, history: list[dict]) -> State:
 
 def check(model: Any, fed: Federation, sizes: tuple[int, ...]) -> None:
     """Refuse what FedEM cannot do."""
-    by_fraction = f"fraction={model.fraction!r} is fitted by FedEM, which"
-    why = by_fraction if model.solver == "em" else f"solver={model.solver!r}"
+    cause = "a federation that is Compressed" if model.fraction == 1.0 else f"fraction={model.fraction!r}"
+    why = f"{cause} is fitted by FedEM, which" if model.solver == "em" else f"solver={model.solver!r}"
     if len(sizes) > 1 or model.personal_weights or model.accelerate:
         text = "fits one n_components with shared weights: leave personal_weights and accelerate as they are"
         raise BadParameter(f"{why} {text}")
