@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.linalg import lapack
 
-STEPS, SEVERAL_STEPS = 2, 5  # per penalty, of two classes and of more
+STEPS, SEVERAL_STEPS = 2, 3  # per penalty, of two classes and of more
 INTERCEPT_STEPS = 2  # for the intercepts alone
 PSEUDO_ROWS = 0.5  # rows of each class that intercepts begin with
 LONGEST = 10.0  # change of a score by a step
@@ -44,18 +44,25 @@ class Fitted(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Rows as the steps take them: classes before rows, one score where there are two classes."""
+    """Rows as the steps take them: rows last, since their number is the only long axis; one score where there are two classes."""
 
-    columns: np.ndarray  # (clients, n, r)
+    columns: np.ndarray  # (clients, r, n)
     w: np.ndarray  # (clients, n)
     hit: np.ndarray  # (clients, c, n) 1 where a row has the class
     two: bool
-    part: int
+    part: int = 1
+    compared: Rows | None = None  # every `part`-th row, None for all
 
+    @property
     def some(self) -> Rows:
         """Every `part`-th row."""
-        k = self.part
-        return self if k == 1 else Rows(self.columns[:, ::k], self.w[:, ::k], self.hit[..., ::k], self.two, 1)
+        return self if self.compared is None else self.compared
+
+    @property
+    def constant(self) -> Rows:
+        """The same with the last column alone."""
+        few = None if self.compared is None else self.compared.constant
+        return self._replace(columns=self.columns[:, -1:], compared=few)
 
     def proba(self, scores: np.ndarray) -> np.ndarray:
         """Probabilities (clients, paths, c, n) of scores."""
@@ -64,12 +71,12 @@ class Rows(NamedTuple):
     def times(self, at: np.ndarray) -> np.ndarray:  # (clients, paths, c, n)
         """Scores of coefficients (clients, paths, c, r)."""
         flat = at.reshape(len(at), -1, at.shape[-1])
-        return (flat @ np.swapaxes(self.columns, 1, 2)).reshape(*at.shape[:3], -1)
+        return (flat @ self.columns).reshape(*at.shape[:3], -1)
 
     def gradient(self, p: np.ndarray) -> np.ndarray:  # (clients, paths, c, r)
         """The gradient of the log-likelihood at probabilities (clients, paths, c, n)."""
         error = (self.hit[:, None] - p) * self.w[:, None, None]
-        return (error.reshape(len(p), -1, p.shape[-1]) @ self.columns).reshape(*p.shape[:3], -1)
+        return (error.reshape(len(p), -1, p.shape[-1]) @ np.swapaxes(self.columns, 1, 2)).reshape(*p.shape[:3], -1)
 
     def bend(self, p: np.ndarray, change: np.ndarray) -> np.ndarray:  # (clients, paths)
         """Minus the second derivative of the log-likelihood along a change of the scores."""
@@ -103,7 +110,7 @@ def fit(problem: Paths, dtype: type = np.float32, steps: int | None = None) -> F
     two = problem.offsets.shape[-1] == 2  # then the difference of the two scores is all there is to fit
     ridge: np.ndarray = (0.5 * problem.ridge if two else problem.ridge).astype(dtype)
     rows, scores = _as_steps_take_them(problem, two, dtype)
-    constant = rows._replace(columns=rows.columns[..., -1:])
+    constant = rows.constant
     intercepts = ridge[0][:, -1:]
     first = _first_intercepts(constant, scores)
     stage = _next(constant, _at(constant, first, scores + first, intercepts), intercepts, INTERCEPT_STEPS)
@@ -125,8 +132,12 @@ def _as_steps_take_them(problem: Paths, two: bool, dtype: type) -> tuple[Rows, n
     if two:
         scores, classes = scores[:, :, 1:] - scores[:, :, :1], classes[1:]
     hit = (problem.y[:, None] == classes).astype(dtype)
-    columns: np.ndarray = problem.columns.astype(dtype, copy=False)
-    return Rows(columns, problem.w.astype(dtype), hit, two, problem.part), np.ascontiguousarray(scores, dtype)
+    columns = np.ascontiguousarray(np.swapaxes(problem.columns, 1, 2), dtype)
+    rows, k = Rows(columns, problem.w.astype(dtype), hit, two, problem.part), problem.part
+    if k > 1:
+        some = (np.ascontiguousarray(a[..., ::k]) for a in (columns, rows.w, hit))
+        rows = rows._replace(compared=Rows(*some, two))
+    return rows, np.ascontiguousarray(scores, dtype)
 
 
 def _of_all_classes(maps: np.ndarray, two: bool) -> np.ndarray:  # (..., r, c)
@@ -189,11 +200,11 @@ def _at(rows: Rows, at: np.ndarray, scores: np.ndarray, ridge: np.ndarray) -> St
 def _root(rows: Rows, bent: np.ndarray, ridge: np.ndarray) -> np.ndarray:  # (clients, paths, c, r, r)
     """The inverse of the Cholesky factor of the penalised second derivatives within each class."""
     some, weights = _curved(rows, bent)
-    wide, weights = rows.columns.shape[-1], np.sqrt(weights)
+    wide, weights = rows.columns.shape[1], np.sqrt(weights)
     second = np.empty((*bent.shape[:3], wide, wide), bent.dtype)
     for path, c in np.ndindex(bent.shape[1:3]):
-        scaled = some.columns * weights[:, path, c, :, None]
-        second[:, path, c] = np.swapaxes(scaled, 1, 2) @ scaled
+        scaled = some.columns * weights[:, path, c, None]
+        second[:, path, c] = scaled @ np.swapaxes(scaled, 1, 2)
     diagonal = np.arange(wide)
     second[..., diagonal, diagonal] += ridge[:, None] + LITTLE * second[..., diagonal, diagonal].mean(-1, keepdims=True)
     return inverse_roots(second)
@@ -201,7 +212,7 @@ def _root(rows: Rows, bent: np.ndarray, ridge: np.ndarray) -> np.ndarray:  # (cl
 
 def _curved(rows: Rows, bent: np.ndarray) -> tuple[Rows, np.ndarray]:  # (clients, paths, c, m)
     """(every `part`-th row, its weight times the curvature of its loss in each score), made to count as much as all rows."""
-    some = rows.some()
+    some = rows.some
     weights = bent * some.w[:, None, None]
     if rows.part > 1:
         weights *= (rows.w.sum(1) / some.w.sum(1))[:, None, None, None]
@@ -231,14 +242,14 @@ def _eigen_root(matrix: np.ndarray) -> np.ndarray:
 def _rough_root(rows: Rows, bent: np.ndarray, ridge: np.ndarray) -> np.ndarray:  # (clients, paths, c, r, r)
     """The same of the diagonal of the penalised second derivatives."""
     some, weights = _curved(rows, bent)
-    squares = weights.reshape(len(bent), -1, weights.shape[-1]) @ some.columns**2
+    squares = weights.reshape(len(bent), -1, weights.shape[-1]) @ np.swapaxes(some.columns**2, 1, 2)
     second = squares.reshape(*bent.shape[:3], -1) + ridge[:, None]
     return np.eye(second.shape[-1], dtype=second.dtype) / np.sqrt(second)[..., None]
 
 
 def _left_out(rows: Rows, stage: Stage, offsets: np.ndarray, single: np.ndarray) -> np.ndarray:  # (clients, paths, m)
     """-log P(label) of every `part`-th row under the corrections of all other rows."""
-    k, some = rows.part, rows.some()
+    k, some = rows.part, rows.some
     here = stage._replace(scores=stage.scores[..., ::k], p=stage.p[..., ::k])
     return some.losses(_without_each(some, here, offsets[..., ::k], single if k == 1 else single[:0]))
 
@@ -250,8 +261,8 @@ def _without_each(rows: Rows, stage: Stage, offsets: np.ndarray, single: np.ndar
     """
     leverage = np.empty_like(stage.scores)
     for path, c in np.ndindex(leverage.shape[1:3]):
-        along = rows.columns @ np.swapaxes(stage.root[:, path, c], 1, 2)
-        leverage[:, path, c] = np.einsum("bnr,bnr->bn", along, along)
+        along = stage.root[:, path, c] @ rows.columns
+        leverage[:, path, c] = np.einsum("brn,brn->bn", along, along)
     leverage *= rows.w[:, None, None]
     own_share = np.minimum(stage.bent * leverage, MOST)
     left_out = stage.scores - leverage * (rows.hit[:, None] - stage.p) / (1 - own_share)
