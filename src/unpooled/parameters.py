@@ -55,9 +55,14 @@ def _is(value: Any, types: Any) -> bool:
     return isinstance(value, types)
 
 
-@cache
 def annotations_of(cls: type) -> Mapping[str, str]:
     """name -> annotation of every parameter of a class, including those it passes on to its bases."""
+    return _annotations(cls)
+
+
+@cache
+def _annotations(cls: type) -> Mapping[str, str]:
+    """The same, looked up once for each class."""
     found: dict[str, str] = {}
     for base in reversed(cls.__mro__):
         if "__init__" in vars(base) and base is not object:

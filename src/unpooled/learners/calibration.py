@@ -50,9 +50,11 @@ def calibrated(log_p: np.ndarray, how: Calibration) -> np.ndarray:
 
 def tempered(log_p: np.ndarray, temperature: float) -> np.ndarray:
     """Log-probabilities (..., c) at another temperature."""
-    scores = log_p / temperature
-    scores = scores - scores.max(-1, keepdims=True)
-    return scores - np.log(np.exp(scores).sum(-1, keepdims=True))
+    scores = np.moveaxis(log_p, -1, 0) / temperature
+    scores = np.ascontiguousarray(scores)  # classes first: sums over a short last axis take long
+    scores -= scores.max(0)
+    scores -= np.log(np.exp(scores).sum(0))
+    return np.moveaxis(scores, 0, -1)
 
 
 def with_floor(log_p: np.ndarray, floor: float) -> np.ndarray:

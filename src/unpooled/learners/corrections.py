@@ -44,7 +44,7 @@ class Fitted(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Rows as the steps take them: rows last, since their number is the only long axis; one score where there are two classes."""
+    """Rows as the steps take them: rows last, the only long axis, and one score where there are two classes."""
 
     columns: np.ndarray  # (clients, r, n)
     w: np.ndarray  # (clients, n)
@@ -52,6 +52,13 @@ class Rows(NamedTuple):
     two: bool
     part: int = 1
     compared: Rows | None = None  # every `part`-th row, None for all
+
+    def every(self, k: int) -> Rows | None:
+        """Every k-th row, contiguous in memory; None for all."""
+        if k == 1:
+            return None
+        columns, w, hit = (np.ascontiguousarray(a[..., ::k]) for a in (self.columns, self.w, self.hit))
+        return Rows(columns, w, hit, self.two)
 
     @property
     def some(self) -> Rows:
@@ -132,12 +139,9 @@ def _as_steps_take_them(problem: Paths, two: bool, dtype: type) -> tuple[Rows, n
     if two:
         scores, classes = scores[:, :, 1:] - scores[:, :, :1], classes[1:]
     hit = (problem.y[:, None] == classes).astype(dtype)
-    columns = np.ascontiguousarray(np.swapaxes(problem.columns, 1, 2), dtype)
-    rows, k = Rows(columns, problem.w.astype(dtype), hit, two, problem.part), problem.part
-    if k > 1:
-        some = (np.ascontiguousarray(a[..., ::k]) for a in (columns, rows.w, hit))
-        rows = rows._replace(compared=Rows(*some, two))
-    return rows, np.ascontiguousarray(scores, dtype)
+    columns: np.ndarray = np.ascontiguousarray(np.swapaxes(problem.columns, 1, 2), dtype)
+    rows = Rows(columns, problem.w.astype(dtype), hit, two, problem.part)
+    return rows._replace(compared=rows.every(problem.part)), np.ascontiguousarray(scores, dtype)
 
 
 def _of_all_classes(maps: np.ndarray, two: bool) -> np.ndarray:  # (..., r, c)
@@ -167,15 +171,14 @@ def _first_intercepts(rows: Rows, scores: np.ndarray) -> np.ndarray:  # (clients
 def _next(rows: Rows, stage: Stage, ridge: np.ndarray, steps: int) -> Stage:
     """The paths after some steps under penalties (paths, r)."""
     at, scores, p, penalty = stage.at, stage.scores, stage.p, ridge[:, None]
+    before = direction = np.zeros_like(at)
+    gain = np.ones((*at.shape[:2], 1, 1), at.dtype)
     for step in range(steps):
         p = rows.proba(scores) if step else p
         gradient = rows.gradient(p) - penalty * at
         scaled = (np.swapaxes(stage.root, -1, -2) @ (stage.root @ gradient[..., None]))[..., 0]
-        if step:
-            conjugate = np.maximum(_dot(gradient - before, scaled) / gain, 0)  # Polak and Ribiere
-            direction = scaled + conjugate * direction
-        else:
-            direction = scaled
+        conjugate = np.maximum(_dot(gradient - before, scaled) / gain, 0) if step else 0.0  # Polak and Ribiere
+        direction = scaled + conjugate * direction
         before, gain = gradient, np.maximum(_dot(gradient, scaled), 1e-30)
         change = rows.times(direction)
         curved = rows.bend(p, change)[..., None, None] + _dot(penalty * direction, direction)
@@ -187,7 +190,7 @@ def _next(rows: Rows, stage: Stage, ridge: np.ndarray, steps: int) -> Stage:
 
 def _dot(a: np.ndarray, b: np.ndarray) -> np.ndarray:  # (clients, paths, 1, 1)
     """Products summed over all coefficients of each path."""
-    return np.einsum("kpcr,kpcr->kp", a, b)[..., None, None]
+    return np.asarray(np.einsum("kpcr,kpcr->kp", a, b))[..., None, None]
 
 
 def _at(rows: Rows, at: np.ndarray, scores: np.ndarray, ridge: np.ndarray) -> Stage:
@@ -274,10 +277,10 @@ def _without_each(rows: Rows, stage: Stage, offsets: np.ndarray, single: np.ndar
 
 def _only_rows(rows: Rows) -> np.ndarray:  # (rows, 2)
     """(client, row) of the rows that are the only ones of their class."""
-    hit = np.concatenate([1 - rows.hit, rows.hit], 1) if rows.two else rows.hit
-    hit = hit * (rows.w > 0)[:, None]
-    who, which = np.nonzero(hit.sum(-1) == 1)
-    return np.column_stack([who, hit[who, which].argmax(-1)])
+    live = rows.w > 0
+    of_class = np.concatenate([1 - rows.hit, rows.hit], 1) if rows.two else rows.hit
+    who, which = np.nonzero((of_class @ live[..., None].astype(of_class.dtype))[..., 0] == 1)
+    return np.column_stack([who, (of_class[who, which] * live[who]).argmax(-1)])
 
 
 def _as_unseen(left_out: np.ndarray, rows: Rows, scores: np.ndarray, offsets: np.ndarray, row: int) -> None:
