@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.linalg import lapack
 
-STEPS, SEVERAL_STEPS = 2, 3  # per penalty, of two classes and of more
+STEPS, SEVERAL_STEPS = 2, 5  # per penalty, of two classes and of more
 INTERCEPT_STEPS = 2  # for the intercepts alone
 PSEUDO_ROWS = 0.5  # rows of each class that intercepts begin with
 LONGEST = 10.0  # change of a score by a step

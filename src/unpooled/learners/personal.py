@@ -146,14 +146,14 @@ def judged(down: Shared, client: Client, members: list[Client], trainer: dict, o
     """The candidates and their losses at the rows of each member of a stack."""
     learner = Trainer(**trainer)
     scored = client.memo.pop("scored", None) or scored_by(learner, down, client, members, own)
-    seen = []
+    everything, spread, seen = learner._replace(hold_out=False), to_numpy(down.spread), []
     for member, (log_bases, part) in zip(members, scored):
         log_bases = in_equal_units(calibrated_bases(log_bases, down.calibration), len(down.single))
         optimism = np.full(len(log_bases), float(down.optimism))
         if own.get("theta") in member.state and not learner.hold_out and len(log_bases) > 1:
             optimism[1] += own_optimism(learner, to_numpy(member.state[own["theta"]]), to_numpy(member.w))
-        x = to_numpy(learner._replace(hold_out=False).rows(member).x)
-        seen.append(evidence(learner, member, log_bases, optimism, x, to_numpy(down.spread))._replace(part=part))
+        x = to_numpy(everything.rows(member).x)
+        seen.append(evidence(learner, member, log_bases, optimism, x, spread)._replace(part=part))
     return judge(seen)
 
 
