@@ -204,9 +204,9 @@ def _root(rows: Rows, bent: np.ndarray, ridge: np.ndarray) -> np.ndarray:  # (cl
     """The inverse of the Cholesky factor of the penalised second derivatives within each class."""
     some, weights = _curved(rows, bent)
     wide, weights = rows.columns.shape[1], np.sqrt(weights)
-    second = np.empty((*bent.shape[:3], wide, wide), bent.dtype)
+    second, scaled = np.empty((*bent.shape[:3], wide, wide), bent.dtype), np.empty_like(some.columns)
     for path, c in np.ndindex(bent.shape[1:3]):
-        scaled = some.columns * weights[:, path, c, None]
+        np.multiply(some.columns, weights[:, path, c, None], out=scaled)
         second[:, path, c] = scaled @ np.swapaxes(scaled, 1, 2)
     diagonal = np.arange(wide)
     second[..., diagonal, diagonal] += ridge[:, None] + LITTLE * second[..., diagonal, diagonal].mean(-1, keepdims=True)
@@ -262,9 +262,9 @@ def _without_each(rows: Rows, stage: Stage, offsets: np.ndarray, single: np.ndar
 
     A class whose `single` row is left out is one that the client has not seen, see `_as_unseen`.
     """
-    leverage = np.empty_like(stage.scores)
+    leverage, along = np.empty_like(stage.scores), np.empty_like(rows.columns)
     for path, c in np.ndindex(leverage.shape[1:3]):
-        along = stage.root[:, path, c] @ rows.columns
+        np.matmul(stage.root[:, path, c], rows.columns, out=along)
         leverage[:, path, c] = np.einsum("brn,brn->bn", along, along)
     leverage *= rows.w[:, None, None]
     own_share = np.minimum(stage.bent * leverage, MOST)
