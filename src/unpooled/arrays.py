@@ -93,6 +93,8 @@ def claimed_bytes(dtype: Any, shape: list[int]) -> int:
 
 def kind(a: Any) -> str:
     """The NumPy dtype kind ("f", "i", ...); an array on a GPU is not copied for it."""
+    if isinstance(a, np.ndarray):
+        return a.dtype.kind
     if is_torch(a):
         return "f" if a.is_floating_point() else "b" if str(a.dtype) == "torch.bool" else "i"
     return np.asarray(a).dtype.kind

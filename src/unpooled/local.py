@@ -138,8 +138,8 @@ class Local:
     def tell(self, ask: Ask, down: Tree) -> None:
         """Tell all clients; nothing comes back."""
         with self.journal.exchange(ask, down, "tell", self.names, self.min_clients) as tally:
-            for _ in self._answers(ask, down, tally, self._plan(ask, merge=False)):
-                pass
+            for _ in self._answers(ask, down, tally, self._plan(ask, merge=False), together=True):
+                pass  # nothing comes back, so that stacked clients may be counted together
 
     def only(self, names: Sequence[str]) -> Local:
         """The same federation with some of the clients; states are shared."""

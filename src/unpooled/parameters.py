@@ -7,7 +7,9 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from numbers import Integral, Real
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -32,10 +34,16 @@ KINDS: dict[str, tuple[Any, str]] = {  # name in annotations -> (types, words fo
 def check_types(values: Mapping[str, Any], wanted: Mapping[str, str]) -> None:
     """Refuse the first value whose type does not match its annotation in `wanted`; unknown annotations accept anything."""
     for name, value in values.items():
-        names = re.sub(r"\[.*?\]", "", wanted.get(name, "Any")).split(" | ")
-        kinds = [KINDS[n] for n in names if n in KINDS]
-        if len(kinds) == len(names) and not any(_is(value, types) for types, _ in kinds):
+        kinds = _kinds(wanted.get(name, "Any"))
+        if kinds and not any(_is(value, types) for types, _ in kinds):
             raise BadParameter(f"{name}={value!r} should be {' or '.join(text for _, text in kinds)}")
+
+
+@cache
+def _kinds(annotation: str) -> list[tuple[Any, str]]:
+    """The kinds that an annotation allows; none if it accepts anything."""
+    names = re.sub(r"\[.*?\]", "", annotation).split(" | ")
+    return [KINDS[name] for name in names] if all(name in KINDS for name in names) else []
 
 
 def _is(value: Any, types: Any) -> bool:
@@ -47,8 +55,14 @@ def _is(value: Any, types: Any) -> bool:
     return isinstance(value, types)
 
 
-def annotations_of(cls: type) -> dict[str, str]:
+def annotations_of(cls: type) -> Mapping[str, str]:
     """name -> annotation of every parameter of a class, including those it passes on to its bases."""
+    return _annotations(cls)
+
+
+@cache
+def _annotations(cls: type) -> Mapping[str, str]:
+    """The same, looked up once for each class."""
     found: dict[str, str] = {}
     for base in reversed(cls.__mro__):
         if "__init__" in vars(base) and base is not object:
@@ -57,7 +71,7 @@ def annotations_of(cls: type) -> dict[str, str]:
                     found[p.name] = (
                         p.annotation if isinstance(p.annotation, str) else inspect.formatannotation(p.annotation)
                     )
-    return found
+    return MappingProxyType(found)
 
 
 # ---- ranges ----

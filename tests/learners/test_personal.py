@@ -159,6 +159,21 @@ def test_corrections_of_nothing_are_ridge_regressions(classes):
     np.testing.assert_allclose(ours, theirs, atol=1e-6)
 
 
+@pytest.mark.parametrize("classes", [2, 3, 6])
+def test_few_steps_a_penalty_are_nearly_the_whole_fit(classes):
+    x, y = regression(150, classes)
+    columns, offsets = np.c_[x, np.ones(150)], np.zeros((1, 150, classes))
+    few, many = (fit_one(columns, y, offsets, candidates.penalties(0, 3), **steps) for steps in ({}, {"steps": 30}))
+    np.testing.assert_allclose(few.losses.mean(-1), many.losses.mean(-1), rtol=5e-3)
+
+
+def test_arrays_side_by_side_have_zeros_after_the_short_ones():
+    short, long = np.ones((2, 3, 4)), np.ones((2, 5, 4))
+    found = judging.side_by_side([short, long], 1)
+    assert found.shape == (2, 2, 5, 4)
+    np.testing.assert_array_equal(found.sum((1, 3)), [[8, 8, 8, 0, 0], [8, 8, 8, 8, 8]])
+
+
 @pytest.mark.parametrize(("classes", "closeness"), [(2, 0.02), (3, 0.3)])
 def test_rows_are_left_out_as_if_the_fit_had_not_seen_them(classes, closeness):
     x, y = regression(60, classes)

@@ -17,6 +17,7 @@ TEMPERATURES = np.array([0.3, 0.4, 0.55, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.5, 2.0,
 FLOORS = np.array([0.0, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1])
 MOST_BEHIND = 80.0  # nats that a label is behind another class, at most
 PSEUDO_LOSS = 2.0  # nats that a calibration must gain over none
+CELLS = 30_000  # numbers of the grid that are computed at once: they stay in the processor's cache
 SPREAD = 0.3  # prior deviation of the logarithm of the temperature
 PRIOR_FLOORS = np.array([0.4, 0.2, 0.15, 0.1, 0.08, 0.05, 0.02])  # prior weights of the floors
 
@@ -49,9 +50,11 @@ def calibrated(log_p: np.ndarray, how: Calibration) -> np.ndarray:
 
 def tempered(log_p: np.ndarray, temperature: float) -> np.ndarray:
     """Log-probabilities (..., c) at another temperature."""
-    scores = log_p / temperature
-    scores = scores - scores.max(-1, keepdims=True)
-    return scores - np.log(np.exp(scores).sum(-1, keepdims=True))
+    scores = np.moveaxis(log_p, -1, 0) / temperature
+    scores = np.ascontiguousarray(scores)  # classes first: sums over a short last axis take long
+    scores -= scores.max(0)
+    scores -= np.log(np.exp(scores).sum(0))
+    return np.moveaxis(scores, 0, -1)
 
 
 def with_floor(log_p: np.ndarray, floor: float) -> np.ndarray:
@@ -73,16 +76,22 @@ def _losses(log_p: np.ndarray, y: np.ndarray, w: np.ndarray) -> np.ndarray:  # (
         others = y[..., None] != np.arange(classes)
         behind = log_p - np.take_along_axis(log_p, y[..., None], -1)  # scores minus that of the label
         behind = behind[others].astype(np.float32).reshape(*y.shape, classes - 1)
+    behind = np.moveaxis(behind, -1, 0)  # (c - 1, ..., n): rows last, the only long axis
     weights = w.astype(np.float32)[..., None]
-    return np.stack([_losses_at(behind / np.float32(one), weights, classes) for one in TEMPERATURES], -2)
+    few = max(1, CELLS // max(weights.size * len(FLOORS), 1))
+    parts = [TEMPERATURES[i : i + few] for i in range(0, len(TEMPERATURES), few)]
+    return np.concatenate([_losses_at(behind, weights, some, classes) for some in parts], -2)
 
 
-def _losses_at(behind: np.ndarray, w: np.ndarray, classes: int) -> np.ndarray:  # (..., floors)
-    """The losses at one temperature, of scores minus that of the label (..., n, c - 1)."""
-    others = np.exp(np.minimum(behind, MOST_BEHIND))
-    p = np.maximum(1 / (1 + (others[..., 0] if classes == 2 else others.sum(-1))), 1e-13)  # of the label
-    mended = p[..., None, :] * _column(1 - FLOORS) + _column(FLOORS / classes)  # (..., floors, n)
-    return np.asarray(-(np.log(mended, out=mended) @ w)[..., 0], dtype=np.float64)
+def _losses_at(
+    behind: np.ndarray, w: np.ndarray, temperatures: np.ndarray, classes: int
+) -> np.ndarray:  # (..., temperatures, floors)
+    """The losses at some temperatures, of scores minus that of the label (c - 1, ..., n)."""
+    others = np.minimum(behind[..., None, :] * _column(1 / temperatures), MOST_BEHIND)
+    np.exp(others, out=others)
+    p = np.maximum(1 / (1 + others.sum(0)), 1e-13)  # of the label
+    mended = p[..., None, :] * _column(1 - FLOORS) + _column(FLOORS / classes)  # (..., temperatures, floors, n)
+    return np.asarray(-(np.log(mended, out=mended) @ w[..., None, :, :])[..., 0], dtype=np.float64)
 
 
 def _column(a: np.ndarray) -> np.ndarray:
@@ -112,6 +121,8 @@ def _mean(loss: np.ndarray) -> Calibration:
 def calibrated_bases(log_bases: np.ndarray, how: Any) -> np.ndarray:
     """Log-probabilities (b, n, c) after calibration: of the last ones by all but the first of `how` (m, 2), of the others by the first."""
     first, *rest = (Calibration(*map(float, one)) for one in to_numpy(how))
+    if not rest:
+        return calibrated(log_bases, first)
     last = len(log_bases) - len(rest)
     parts = [calibrated(log_bases[:last], first)]
     parts += [calibrated(one[None], own) for one, own in zip(log_bases[last:], rest)]

@@ -83,8 +83,9 @@ class Axes(NamedTuple):
     axes: np.ndarray  # (..., r, a)
 
     def columns(self, raw: np.ndarray, dtype: type = np.float64) -> np.ndarray:  # (..., n, a + 1)
-        """Features (..., n, r) along the axes, and a column of ones."""
-        found: np.ndarray = np.ones((*raw.shape[:-1], self.axes.shape[-1] + 1), dtype)
+        """Features (..., n, r) along the axes, and a column of ones; each column is contiguous in memory."""
+        by_column: np.ndarray = np.ones((*raw.shape[:-2], self.axes.shape[-1] + 1, raw.shape[-2]), dtype)
+        found = np.swapaxes(by_column, -1, -2)
         scaled = self.axes.shape[-1] == self.axes.shape[-2]  # one axis per feature; principal axes are fewer
         axes = np.diagonal(self.axes, axis1=-2, axis2=-1)[..., None, :] if scaled else self.axes.astype(dtype)
         centre, n = self.centre[..., None, :], raw.shape[-2]
@@ -107,13 +108,25 @@ def axes_of(raw: np.ndarray, w: np.ndarray, least: np.ndarray | float = 0.0, cou
     """
     share = w / w.sum(-1, keepdims=True)
     centre = (share[..., None, :] @ raw)[..., 0, :]
-    centred = raw - centre[..., None, :]
-    variance = (share[..., None, :] @ centred**2)[..., 0, :]
-    spread = np.maximum(np.sqrt(np.maximum(variance, 0.0)), least)
+    spread = np.maximum(np.sqrt(_variances(raw, share, centre)), least)
     scale = np.where(spread > 1e-8 * (1 + np.abs(centre)), spread, 1.0)
     most = count_axes(*raw.shape[-2:]) if count is None else count
     if raw.shape[-1] <= most:
         return Axes(centre, np.eye(raw.shape[-1]) / scale[..., None])
-    z = centred / scale[..., None, :]
-    _, directions = np.linalg.eigh(np.swapaxes(z * share[..., None], -1, -2) @ z)
+    z = raw - centre[..., None, :]
+    z /= scale[..., None, :]
+    z *= np.sqrt(share)[..., None]
+    _, directions = np.linalg.eigh(np.swapaxes(z, -1, -2) @ z)
     return Axes(centre, directions[..., : -most - 1 : -1] / scale[..., None])
+
+
+def _variances(raw: np.ndarray, share: np.ndarray, centre: np.ndarray) -> np.ndarray:  # (..., r)
+    """Variances of columns (..., n, r) about a centre (..., r), from the shares (..., n) of the rows."""
+    total, n = np.zeros_like(centre), raw.shape[-2]
+    step = max(1, CELLS * n // max(raw.size, 1))
+    for start in range(0, n, step):  # blocks stay in the processor's cache
+        some = slice(start, start + step)
+        squares = raw[..., some, :] - centre[..., None, :]
+        np.square(squares, out=squares)
+        total += (share[..., None, some] @ squares)[..., 0, :]
+    return total

@@ -44,32 +44,46 @@ class Fitted(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Rows as the steps take them: classes before rows, one score where there are two classes."""
+    """Rows as the steps take them: rows last, the only long axis, and one score where there are two classes."""
 
-    columns: np.ndarray  # (clients, n, r)
+    columns: np.ndarray  # (clients, r, n)
     w: np.ndarray  # (clients, n)
     hit: np.ndarray  # (clients, c, n) 1 where a row has the class
     two: bool
-    part: int
+    part: int = 1
+    compared: Rows | None = None  # every `part`-th row, None for all
 
+    def every(self, k: int) -> Rows | None:
+        """Every k-th row, contiguous in memory; None for all."""
+        if k == 1:
+            return None
+        columns, w, hit = (np.ascontiguousarray(a[..., ::k]) for a in (self.columns, self.w, self.hit))
+        return Rows(columns, w, hit, self.two)
+
+    @property
     def some(self) -> Rows:
         """Every `part`-th row."""
-        k = self.part
-        return self if k == 1 else Rows(self.columns[:, ::k], self.w[:, ::k], self.hit[..., ::k], self.two, 1)
+        return self if self.compared is None else self.compared
+
+    @property
+    def constant(self) -> Rows:
+        """The same with the last column alone."""
+        few = None if self.compared is None else self.compared.constant
+        return self._replace(columns=self.columns[:, -1:], compared=few)
 
     def proba(self, scores: np.ndarray) -> np.ndarray:
         """Probabilities (clients, paths, c, n) of scores."""
-        return 0.5 + 0.5 * np.tanh(0.5 * scores) if self.two else softmax(scores)
+        return _sigmoid(scores) if self.two else softmax(scores)
 
     def times(self, at: np.ndarray) -> np.ndarray:  # (clients, paths, c, n)
         """Scores of coefficients (clients, paths, c, r)."""
         flat = at.reshape(len(at), -1, at.shape[-1])
-        return (flat @ np.swapaxes(self.columns, 1, 2)).reshape(*at.shape[:3], -1)
+        return (flat @ self.columns).reshape(*at.shape[:3], -1)
 
     def gradient(self, p: np.ndarray) -> np.ndarray:  # (clients, paths, c, r)
         """The gradient of the log-likelihood at probabilities (clients, paths, c, n)."""
         error = (self.hit[:, None] - p) * self.w[:, None, None]
-        return (error.reshape(len(p), -1, p.shape[-1]) @ self.columns).reshape(*p.shape[:3], -1)
+        return (error.reshape(len(p), -1, p.shape[-1]) @ np.swapaxes(self.columns, 1, 2)).reshape(*p.shape[:3], -1)
 
     def bend(self, p: np.ndarray, change: np.ndarray) -> np.ndarray:  # (clients, paths)
         """Minus the second derivative of the log-likelihood along a change of the scores."""
@@ -93,6 +107,8 @@ class Stage(NamedTuple):
 
     at: np.ndarray  # (clients, paths, c, r) corrections
     scores: np.ndarray  # (clients, paths, c, n)
+    p: np.ndarray  # (clients, paths, c, n) probabilities of these scores
+    bent: np.ndarray  # (clients, paths, c, m) curvature of the loss of every `part`-th row in each score
     root: np.ndarray  # (clients, paths, c, r, r) R with R'R the inverse of the second derivatives within each class
 
 
@@ -101,15 +117,14 @@ def fit(problem: Paths, dtype: type = np.float32, steps: int | None = None) -> F
     two = problem.offsets.shape[-1] == 2  # then the difference of the two scores is all there is to fit
     ridge: np.ndarray = (0.5 * problem.ridge if two else problem.ridge).astype(dtype)
     rows, scores = _as_steps_take_them(problem, two, dtype)
-    constant = rows._replace(columns=rows.columns[..., -1:])
+    constant = rows.constant
     intercepts = ridge[0][:, -1:]
     first = _first_intercepts(constant, scores)
-    moved = scores + first
-    stage = _next(constant, Stage(first, moved, _root(constant, moved, intercepts)), intercepts, INTERCEPT_STEPS)
+    stage = _next(constant, _at(constant, first, scores + first, intercepts), intercepts, INTERCEPT_STEPS)
     slopes: np.ndarray = np.zeros((*scores.shape[:3], ridge.shape[-1] - 1), dtype)
     single = _only_rows(rows)
     maps, losses = [np.concatenate([slopes, stage.at], -1)], [_left_out(constant, stage, scores, single)]
-    stage = Stage(maps[0], stage.scores, _rough_root(rows, stage.scores, ridge[1]))
+    stage = stage._replace(at=maps[0], root=_rough_root(rows, stage.bent, ridge[1]))
     for penalties in ridge[1:]:
         stage = _next(rows, stage, penalties, steps or (STEPS if two else SEVERAL_STEPS))
         maps.append(stage.at)
@@ -124,8 +139,9 @@ def _as_steps_take_them(problem: Paths, two: bool, dtype: type) -> tuple[Rows, n
     if two:
         scores, classes = scores[:, :, 1:] - scores[:, :, :1], classes[1:]
     hit = (problem.y[:, None] == classes).astype(dtype)
-    columns: np.ndarray = problem.columns.astype(dtype, copy=False)
-    return Rows(columns, problem.w.astype(dtype), hit, two, problem.part), np.ascontiguousarray(scores, dtype)
+    columns: np.ndarray = np.ascontiguousarray(np.swapaxes(problem.columns, 1, 2), dtype)
+    rows = Rows(columns, problem.w.astype(dtype), hit, two, problem.part)
+    return rows._replace(compared=rows.every(problem.part)), np.ascontiguousarray(scores, dtype)
 
 
 def _of_all_classes(maps: np.ndarray, two: bool) -> np.ndarray:  # (..., r, c)
@@ -154,46 +170,53 @@ def _first_intercepts(rows: Rows, scores: np.ndarray) -> np.ndarray:  # (clients
 
 def _next(rows: Rows, stage: Stage, ridge: np.ndarray, steps: int) -> Stage:
     """The paths after some steps under penalties (paths, r)."""
-    at, scores, penalty = stage.at, stage.scores, ridge[:, None]
+    at, scores, p, penalty = stage.at, stage.scores, stage.p, ridge[:, None]
     before = direction = np.zeros_like(at)
     gain = np.ones((*at.shape[:2], 1, 1), at.dtype)
-    for _ in range(steps):
-        p = rows.proba(scores)
+    for step in range(steps):
+        p = rows.proba(scores) if step else p
         gradient = rows.gradient(p) - penalty * at
         scaled = (np.swapaxes(stage.root, -1, -2) @ (stage.root @ gradient[..., None]))[..., 0]
-        conjugate = np.maximum(_total((gradient - before) * scaled) / gain, 0)  # Polak and Ribiere
+        conjugate = np.maximum(_dot(gradient - before, scaled) / gain, 0) if step else 0.0  # Polak and Ribiere
         direction = scaled + conjugate * direction
-        before, gain = gradient, np.maximum(_total(gradient * scaled), 1e-30)
+        before, gain = gradient, np.maximum(_dot(gradient, scaled), 1e-30)
         change = rows.times(direction)
-        curved = rows.bend(p, change)[..., None, None] + _total(penalty * direction**2)
-        length = _total(gradient * direction) / np.maximum(curved, 1e-30)
+        curved = rows.bend(p, change)[..., None, None] + _dot(penalty * direction, direction)
+        length = _dot(gradient, direction) / np.maximum(curved, 1e-30)
         length = np.minimum(length, LONGEST / np.maximum(np.abs(change).max((2, 3), keepdims=True), 1e-30))
         at, scores = at + length * direction, scores + length * change
-    return Stage(at, scores, _root(rows, scores, ridge))
+    return _at(rows, at, scores, ridge)
 
 
-def _total(a: np.ndarray) -> np.ndarray:  # (clients, paths, 1, 1)
-    """Sums over all coefficients of each path."""
-    return a.sum((2, 3), keepdims=True)
+def _dot(a: np.ndarray, b: np.ndarray) -> np.ndarray:  # (clients, paths, 1, 1)
+    """Products summed over all coefficients of each path."""
+    return np.asarray(np.einsum("kpcr,kpcr->kp", a, b))[..., None, None]
 
 
-def _root(rows: Rows, scores: np.ndarray, ridge: np.ndarray) -> np.ndarray:  # (clients, paths, c, r, r)
+def _at(rows: Rows, at: np.ndarray, scores: np.ndarray, ridge: np.ndarray) -> Stage:
+    """The paths at some corrections, with second derivatives under penalties (paths, r)."""
+    p = rows.proba(scores)
+    bent = curvature(p[..., :: rows.part], rows.two)
+    return Stage(at, scores, p, bent, _root(rows, bent, ridge))
+
+
+def _root(rows: Rows, bent: np.ndarray, ridge: np.ndarray) -> np.ndarray:  # (clients, paths, c, r, r)
     """The inverse of the Cholesky factor of the penalised second derivatives within each class."""
-    some, weights = _curved(rows, scores)
-    wide, weights = rows.columns.shape[-1], np.sqrt(weights)
-    second = np.empty((*scores.shape[:3], wide, wide), scores.dtype)
-    for path, c in np.ndindex(scores.shape[1:3]):
-        scaled = some.columns * weights[:, path, c, :, None]
-        second[:, path, c] = np.swapaxes(scaled, 1, 2) @ scaled
+    some, weights = _curved(rows, bent)
+    wide, weights = rows.columns.shape[1], np.sqrt(weights)
+    second, scaled = np.empty((*bent.shape[:3], wide, wide), bent.dtype), np.empty_like(some.columns)
+    for path, c in np.ndindex(bent.shape[1:3]):
+        np.multiply(some.columns, weights[:, path, c, None], out=scaled)
+        second[:, path, c] = scaled @ np.swapaxes(scaled, 1, 2)
     diagonal = np.arange(wide)
     second[..., diagonal, diagonal] += ridge[:, None] + LITTLE * second[..., diagonal, diagonal].mean(-1, keepdims=True)
     return inverse_roots(second)
 
 
-def _curved(rows: Rows, scores: np.ndarray) -> tuple[Rows, np.ndarray]:  # (clients, paths, c, m)
+def _curved(rows: Rows, bent: np.ndarray) -> tuple[Rows, np.ndarray]:  # (clients, paths, c, m)
     """(every `part`-th row, its weight times the curvature of its loss in each score), made to count as much as all rows."""
-    some = rows.some()
-    weights = curvature(rows.proba(scores[..., :: rows.part]), rows.two) * some.w[:, None, None]
+    some = rows.some
+    weights = bent * some.w[:, None, None]
     if rows.part > 1:
         weights *= (rows.w.sum(1) / some.w.sum(1))[:, None, None, None]
     return some, weights
@@ -219,18 +242,18 @@ def _eigen_root(matrix: np.ndarray) -> np.ndarray:
     return np.asarray((vectors / np.sqrt(np.maximum(values, LITTLE * values.max()))).T)
 
 
-def _rough_root(rows: Rows, scores: np.ndarray, ridge: np.ndarray) -> np.ndarray:  # (clients, paths, c, r, r)
+def _rough_root(rows: Rows, bent: np.ndarray, ridge: np.ndarray) -> np.ndarray:  # (clients, paths, c, r, r)
     """The same of the diagonal of the penalised second derivatives."""
-    some, weights = _curved(rows, scores)
-    squares = weights.reshape(len(scores), -1, weights.shape[-1]) @ some.columns**2
-    second = squares.reshape(*scores.shape[:3], -1) + ridge[:, None]
+    some, weights = _curved(rows, bent)
+    squares = weights.reshape(len(bent), -1, weights.shape[-1]) @ np.swapaxes(some.columns**2, 1, 2)
+    second = squares.reshape(*bent.shape[:3], -1) + ridge[:, None]
     return np.eye(second.shape[-1], dtype=second.dtype) / np.sqrt(second)[..., None]
 
 
 def _left_out(rows: Rows, stage: Stage, offsets: np.ndarray, single: np.ndarray) -> np.ndarray:  # (clients, paths, m)
     """-log P(label) of every `part`-th row under the corrections of all other rows."""
-    k, some = rows.part, rows.some()
-    here = stage._replace(scores=stage.scores[..., ::k])
+    k, some = rows.part, rows.some
+    here = stage._replace(scores=stage.scores[..., ::k], p=stage.p[..., ::k])
     return some.losses(_without_each(some, here, offsets[..., ::k], single if k == 1 else single[:0]))
 
 
@@ -239,14 +262,13 @@ def _without_each(rows: Rows, stage: Stage, offsets: np.ndarray, single: np.ndar
 
     A class whose `single` row is left out is one that the client has not seen, see `_as_unseen`.
     """
-    leverage = np.empty_like(stage.scores)
+    leverage, along = np.empty_like(stage.scores), np.empty_like(rows.columns)
     for path, c in np.ndindex(leverage.shape[1:3]):
-        along = rows.columns @ np.swapaxes(stage.root[:, path, c], 1, 2)
-        leverage[:, path, c] = np.einsum("bnr,bnr->bn", along, along)
+        np.matmul(stage.root[:, path, c], rows.columns, out=along)
+        leverage[:, path, c] = np.einsum("brn,brn->bn", along, along)
     leverage *= rows.w[:, None, None]
-    p = rows.proba(stage.scores)
-    own_share = np.minimum(curvature(p, rows.two) * leverage, MOST)
-    left_out = stage.scores - leverage * (rows.hit[:, None] - p) / (1 - own_share)
+    own_share = np.minimum(stage.bent * leverage, MOST)
+    left_out = stage.scores - leverage * (rows.hit[:, None] - stage.p) / (1 - own_share)
     for who, row in single:
         own = rows._replace(columns=rows.columns[who], w=rows.w[who], hit=rows.hit[who])
         _as_unseen(left_out[who], own, stage.scores[who], offsets[who], row)
@@ -255,10 +277,10 @@ def _without_each(rows: Rows, stage: Stage, offsets: np.ndarray, single: np.ndar
 
 def _only_rows(rows: Rows) -> np.ndarray:  # (rows, 2)
     """(client, row) of the rows that are the only ones of their class."""
-    hit = np.concatenate([1 - rows.hit, rows.hit], 1) if rows.two else rows.hit
-    hit = hit * (rows.w > 0)[:, None]
-    who, which = np.nonzero(hit.sum(-1) == 1)
-    return np.column_stack([who, hit[who, which].argmax(-1)])
+    live = rows.w > 0
+    of_class = np.concatenate([1 - rows.hit, rows.hit], 1) if rows.two else rows.hit
+    who, which = np.nonzero((of_class @ live[..., None].astype(of_class.dtype))[..., 0] == 1)
+    return np.column_stack([who, (of_class[who, which] * live[who]).argmax(-1)])
 
 
 def _as_unseen(left_out: np.ndarray, rows: Rows, scores: np.ndarray, offsets: np.ndarray, row: int) -> None:
@@ -300,10 +322,21 @@ def curvature(p: np.ndarray, two: bool) -> np.ndarray:
     return own / np.maximum(1 - share, 0.5)
 
 
+def _sigmoid(scores: np.ndarray) -> np.ndarray:
+    """1 / (1 + exp(-score)), as tanh, which never overflows."""
+    p = 0.5 * scores
+    np.tanh(p, out=p)
+    p *= 0.5
+    p += 0.5
+    return p
+
+
 def softmax(scores: np.ndarray) -> np.ndarray:
     """Probabilities along axis -2."""
-    p = np.exp(scores - scores.max(-2, keepdims=True))
-    return p / p.sum(-2, keepdims=True)
+    p = scores - scores.max(-2, keepdims=True)
+    np.exp(p, out=p)
+    p /= p.sum(-2, keepdims=True)
+    return p
 
 
 def label_losses(scores: np.ndarray, y: np.ndarray) -> np.ndarray:  # (..., n)

@@ -5,6 +5,7 @@ Clients of few rows are treated together, as arrays with an axis of clients.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -92,19 +93,22 @@ def judge(seen: list[Evidence]) -> Judged:
 
 def together(seen: list[Evidence]) -> Evidence:
     """The rows of several clients on a leading axis, short ones padded."""
-    n, one = max(len(own.w) for own in seen), seen[0]
+    one = seen[0]
     if len(seen) == 1:
         return one._replace(**{name: getattr(one, name)[None] for name in BY_CLIENT})
-    raw, y, w = (np.stack([padded(a, 0, n) for a in arrays]) for arrays in zip(*((s.raw, s.y, s.w) for s in seen)))
-    offsets, optimism = np.stack([padded(s.offsets, 1, n) for s in seen]), np.stack([s.optimism for s in seen])
+    raw, y, w = (side_by_side(arrays) for arrays in zip(*((own.raw, own.y, own.w) for own in seen)))
+    offsets, optimism = side_by_side([own.offsets for own in seen], 1), np.stack([own.optimism for own in seen])
     return one._replace(raw=raw, y=y, w=w, offsets=offsets, optimism=optimism)
 
 
-def padded(a: np.ndarray, axis: int, n: int) -> np.ndarray:
-    """An array with zeros appended along an axis, up to n entries."""
-    short = n - a.shape[axis]
-    zeros = np.zeros((*a.shape[:axis], short, *a.shape[axis + 1 :]), a.dtype)
-    return np.concatenate([a, zeros], axis) if short else a
+def side_by_side(arrays: Sequence[np.ndarray], axis: int = 0) -> np.ndarray:
+    """Arrays on a new leading axis, with zeros appended along `axis` to the short ones."""
+    first, longest = arrays[0], max(a.shape[axis] for a in arrays)
+    shape = (*first.shape[:axis], longest, *first.shape[axis + 1 :])
+    found = np.zeros((len(arrays), *shape), first.dtype)
+    for own, a in zip(np.moveaxis(found, axis + 1, 1), arrays):
+        own[: a.shape[axis]] = np.moveaxis(a, axis, 0)
+    return found
 
 
 def _judged(plan: Candidates, seen: Evidence, axes: int) -> Group:

@@ -85,8 +85,8 @@ def _incomplete(client: Client) -> np.ndarray:
         x, w = to_numpy(client.x), to_numpy(client.w)
         with np.errstate(all="ignore"):
             whole = not np.isnan(x.sum())
-        rows = np.zeros(w.shape, bool) if whole else np.isnan(x).any(-1) & (w > 0)
-        client.memo["incomplete"] = np.asarray(rows.sum(-1), dtype=np.float64)
+        missing = np.zeros(w.shape[:-1]) if whole else (np.isnan(x).any(-1) & (w > 0)).sum(-1)
+        client.memo["incomplete"] = np.asarray(missing, dtype=np.float64)
     return client.memo["incomplete"]
 
 

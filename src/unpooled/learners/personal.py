@@ -12,6 +12,7 @@ shared model, with many the best candidate or mixture of them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,7 +25,7 @@ from unpooled.learners.bases import Shared, average_log_proba, base_log_proba, i
 from unpooled.learners.calibration import CalibrationLosses, calibrated_bases
 from unpooled.learners.candidates import Axes
 from unpooled.learners.corrections import log_softmax
-from unpooled.learners.judging import Evidence, Judged, chosen, judge, padded, part_of
+from unpooled.learners.judging import ENOUGH_ROWS, Evidence, Judged, chosen, judge, part_of, side_by_side
 from unpooled.learners.labels import codes_of
 from unpooled.learners.own_nets import NO_NETS, REFITTED, own_scores, sound
 from unpooled.learners.own_nets import STATE as NETS
@@ -46,16 +47,15 @@ def calibration_losses(down: Shared, client: Client, *, trainer: dict, own: dict
     grid of calibrations.
     """
     learner, first = Trainer(**trainer), -1 - len(down.single)  # the client's version and the single learner come last
-    members = apart(client)
+    members = apart(client, learner.labels)
     scored = client.memo["scored"] = scored_by(learner, down, client, members, own)
     bases = [one.log_bases[first:, :: one.part] for one in scored]
     labels = [codes_of(member, learner.labels)[:: one.part] for member, one in zip(members, scored)]
     weights = [_judging(learner, member)[:: one.part] for member, one in zip(members, scored)]
     if not client.stacked:
         return calibration.losses(bases[0], labels[0], weights[0])
-    n = max(map(len, weights))
-    log_bases = np.stack([padded(one, 1, n) for one in bases], 1)  # (models, clients, n, c)
-    return calibration.losses(log_bases, *(np.stack([padded(a, 0, n) for a in one]) for one in (labels, weights)))
+    log_bases = np.moveaxis(side_by_side(bases, 1), 0, 1)  # (models, clients, n, c)
+    return calibration.losses(log_bases, side_by_side(labels), side_by_side(weights))
 
 
 @message("learners.CandidateShares")
@@ -70,7 +70,7 @@ class CandidateShares(NamedTuple):
 @client("learners.judge_candidates", SUM, batched=SMALL)
 def judge_candidates(down: Shared, client: Client, *, trainer: dict, own: dict) -> CandidateShares:
     """How well each candidate explains the client's rows, for the prior of the others."""
-    members = apart(client)
+    members = apart(client, trainer["labels"])
     found = client.memo["judged"] = judged(down, client, members, trainer, own)
     said = said_by(found, len(members))
     return said if client.stacked else tree.at(said, 0)
@@ -79,18 +79,18 @@ def judge_candidates(down: Shared, client: Client, *, trainer: dict, own: dict) 
 @client("learners.personalise", TELL, batched=SMALL)
 def personalise(down: Shared, client: Client, *, trainer: dict, own: dict) -> None:
     """Choose among the shared model, the client's own versions of it and local models, by held-out rows; keep the result."""
-    members = apart(client)
+    members = apart(client, trainer["labels"])
     found = client.memo.pop("judged", None) or judged(down, client, members, trainer, own)
     keep(Trainer(**trainer), members, found, down)
     kept: Any = [member.state for member in members]
     client.state = kept if client.stacked else kept[0]
 
 
-def apart(client: Client) -> list[Client]:
-    """The single clients of a stack, without padding; or the client itself."""
+def apart(client: Client, labels: Sequence) -> list[Client]:
+    """The single clients of a stack, without padding; or the client itself. Their labels are looked up in `labels` only once."""
     if not client.stacked:
         return [client]
-    sizes = [int(np.flatnonzero(w)[-1]) + 1 if w.any() else 0 for w in to_numpy(client.w)]
+    codes = codes_of(client, labels)
     return [
         Client(
             name,
@@ -98,9 +98,16 @@ def apart(client: Client) -> list[Client]:
             None if client.y is None else client.y[i, :n],
             client.w[i, :n],
             tree.at(client.state, i),
+            memo={"codes": (list(labels), codes[i, :n])},
         )
-        for i, (name, n) in enumerate(zip(client.members, sizes))
+        for i, (name, n) in enumerate(zip(client.members, _sizes(to_numpy(client.w))))
     ]
+
+
+def _sizes(w: np.ndarray) -> np.ndarray:  # (clients,)
+    """The number of rows of stacked clients up to the last one whose weight (clients, n) is not 0."""
+    live = w > 0
+    return np.where(live.any(1), w.shape[1] - live[:, ::-1].argmax(1), 0)
 
 
 class Scored(NamedTuple):
@@ -129,7 +136,7 @@ def scored_by(learner: Trainer, down: Shared, client: Client, members: list[Clie
 
 def _part(learner: Trainer, down: Shared, client: Client) -> int:
     """See `part_of`; 1 for networks, and where some rows do not count."""
-    if not len(down.inverse) or not to_numpy(client.w).all():
+    if len(client.w) < 2 * ENOUGH_ROWS or not len(down.inverse) or not to_numpy(client.w).all():
         return 1
     y = codes_of(client, learner.labels)
     return part_of(to_numpy(client.x), y, to_numpy(down.centre), to_numpy(down.spread), len(learner.labels))
@@ -139,14 +146,14 @@ def judged(down: Shared, client: Client, members: list[Client], trainer: dict, o
     """The candidates and their losses at the rows of each member of a stack."""
     learner = Trainer(**trainer)
     scored = client.memo.pop("scored", None) or scored_by(learner, down, client, members, own)
-    seen = []
+    everything, spread, seen = learner._replace(hold_out=False), to_numpy(down.spread), []
     for member, (log_bases, part) in zip(members, scored):
         log_bases = in_equal_units(calibrated_bases(log_bases, down.calibration), len(down.single))
         optimism = np.full(len(log_bases), float(down.optimism))
         if own.get("theta") in member.state and not learner.hold_out and len(log_bases) > 1:
             optimism[1] += own_optimism(learner, to_numpy(member.state[own["theta"]]), to_numpy(member.w))
-        x = to_numpy(learner._replace(hold_out=False).rows(member).x)
-        seen.append(evidence(learner, member, log_bases, optimism, x, to_numpy(down.spread))._replace(part=part))
+        x = to_numpy(everything.rows(member).x)
+        seen.append(evidence(learner, member, log_bases, optimism, x, spread)._replace(part=part))
     return judge(seen)
 
 
@@ -228,7 +235,7 @@ def offsets_of(
     """What candidates begin with: the bases, the client's networks, and nothing."""
     log_nets = own_scores(learner, nets, x, log_bases, state)
     nothing = np.zeros((1, *log_bases.shape[1:]))
-    return np.concatenate([log_bases, log_nets, nothing]).clip(min=MIN_LOG)
+    return np.maximum(np.concatenate([log_bases, log_nets, nothing]), MIN_LOG)
 
 
 def predict(learner: Trainer, own: dict[str, np.ndarray], x: np.ndarray, log_bases: np.ndarray) -> np.ndarray:  # (n, c)

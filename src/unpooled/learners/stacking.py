@@ -38,9 +38,9 @@ def stacked(
     prior: np.ndarray, likelihood: np.ndarray, w: np.ndarray, pseudo: float = PSEUDO_ROWS
 ) -> np.ndarray:  # (..., j)
     """Weights by EM of the likelihood of the average, with `pseudo` rows that follow the prior."""
-    rows, mix = w.sum(-1, keepdims=True) + pseudo, np.broadcast_to(prior, (*w.shape[:-1], prior.shape[-1]))
+    mix, held = np.broadcast_to(prior, (*w.shape[:-1], prior.shape[-1])), pseudo * prior
     for _ in range(STEPS):
-        gain = (pseudo * prior / mix + _explained(mix, likelihood, w)) / rows  # 1 at the optimum
+        gain = held / mix + _explained(mix, likelihood, w)  # the same of all candidates at the optimum
         mix = mix * gain**POWER
         mix = mix / mix.sum(-1, keepdims=True)
     return mix
@@ -122,7 +122,7 @@ def loss_of_average(prior: np.ndarray, likelihood: np.ndarray, w: np.ndarray, mi
     solved = inverse @ ratio  # (..., j, n)
     own = weights * np.einsum("...jn,...jn->...n", ratio, solved)
     change = (weights * of_average(inverse.sum(-2), ratio) - own) / (1 - np.minimum(own, MOST))
-    without = np.log(average) + np.log(np.clip(1 + change, 1 - MOST, 1.0))
+    without = np.log(average * np.minimum(np.maximum(1 + change, 1 - MOST), 1.0))
     return np.asarray(-(w * without).sum(-1))
 
 
