@@ -184,7 +184,8 @@ class LearnerEstimator(LearnerChoices):
 
     def _check_auto_penalty(self) -> None:
         """Refuse a word other than "auto", or "auto" where several linear learners are fitted."""
-        one_of("C", self.C, ("auto",))
+        if self.C != "auto":
+            raise BadParameter(f"C={self.C!r} must be a number above 0, or 'auto'")
         if not self.chooses_penalty:
             raise BadParameter(
                 'C="auto" is for one linear learner fitted with lr="auto" to all clients: give C= a number'

@@ -68,7 +68,8 @@ def table_summary(down: None, client: Client) -> TableSummary:
 def _labels_of(client: Client) -> np.ndarray:
     """The client's labels; refused when it has none."""
     if client.y is None:
-        raise BadData(f"client {client.name!r} has no labels: give y= or (X, y) pairs")
+        text = 'give y=, (X, y) pairs, or label = "COLUMN" under [data] of a config file'
+        raise BadData(f"client {client.name!r} has no labels: {text}")
     return to_numpy(client.y)
 
 

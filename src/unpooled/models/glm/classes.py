@@ -95,7 +95,8 @@ def curvature(point: Point, client: Client, *, classes: list, intercept: bool, s
 def _complete(client: Client, classes: Sequence) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """(x, class of each row, w, rows with missing values, which have weight 0)."""
     if client.y is None:
-        raise BadData(f"client {client.name!r} has no labels: give y= or (X, y) pairs")
+        text = 'give y=, (X, y) pairs, or label = "COLUMN" under [data] of a config file'
+        raise BadData(f"client {client.name!r} has no labels: {text}")
     x, w = (to_numpy(a).astype(np.float64, copy=False) for a in (client.x, client.w))
     gone = remembered(client, "glm.gone", lambda: np.isnan(x.sum(-1)))
     missing = np.asarray((gone & (w > 0)).sum(-1), dtype=np.float64)
