@@ -36,11 +36,12 @@ class Candidate(NamedTuple):
     loglik: float  # a row, at the params before the last update
     settled: bool
     logs: bool = False  # whether it is a mixture of logarithms of skewed columns
-    path: tuple[Params, ...] = ()  # of one component: where the last step of EM began; after a leap, and where that step led
+    # of one component: where the last step of EM began; after a leap, where that step led as well
+    path: tuple[Params, ...] = ()
 
 
 def is_anchor(c: Candidate) -> bool:
-    """Whether it is a single Gaussian of the columns as they are, which others may not stray from."""
+    """Whether it is a single Gaussian of the columns as they are: mixtures may not stray from these."""
     return len(c.params.weights) == 1 and not c.logs
 
 

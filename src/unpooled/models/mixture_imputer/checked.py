@@ -37,10 +37,11 @@ def shrunk(law: Laws, checked: Checked | None) -> Laws:
 
 
 def evidence(gram: np.ndarray, cells: np.ndarray, shares: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-    """What checks predictions of each column, (d,): their squares over all hidden cells, over the square of the error's share of the variance.
+    """What checks predictions of each column, (d,): the sum of their squares over hidden cells, over the square of the share unexplained.
 
-    A prediction whose unexplained part is as large as all that was checked together is halved. As for `stacking.shares`, cells
-    of a column are joined by some of all columns of numbers.
+    What is unexplained is the mean squared error in variances of the column. A prediction is halved whose unexplained part, so much of
+    it, is as large as all predictions that were checked, as roots of sums of squares. As for `stacking.shares`, cells of a column
+    are joined by some of all columns of numbers.
 
     Parameters
     ----------
@@ -53,7 +54,9 @@ def evidence(gram: np.ndarray, cells: np.ndarray, shares: np.ndarray, numbers: n
     numbers : ndarray of shape (d,)
         Which columns hold numbers; in the others nothing is shrunk.
     """
-    size = np.concatenate([np.ones((len(shares), 1)), -shares], axis=1)  # error of the mean less error of the prediction
+    size = np.concatenate(
+        [np.ones((len(shares), 1)), -shares], axis=1
+    )  # error of the mean less error of the prediction
     error = np.concatenate([np.zeros((len(shares), 1)), shares], axis=1)
     squares, errors = (_joined(np.einsum("jc,jcd,jd->j", a, gram, a), cells, numbers) for a in (size, error))
     unexplained = np.minimum(errors / (cells + CELLS), 1.0)

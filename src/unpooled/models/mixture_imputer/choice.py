@@ -99,9 +99,9 @@ def _shares(gram: np.ndarray, held: np.ndarray, usable: np.ndarray, of_levels: n
 
 
 def _kept(state: State, shares: np.ndarray) -> np.ndarray:
-    """The mixtures that count somewhere, by how much, and in any case the Gaussian that all are anchored to, before other single ones.
+    """The mixtures that count somewhere, by how much, and in any case the first single Gaussian, before other single ones.
 
-    It is the one that they were anchored to when they were judged. One of a strong prior would hold all values near the mean of the column.
+    How far from single Gaussians is too far, this one says, as it did when mixtures were judged.
     """
     kept = np.flatnonzero(shares.max(0) > 0)
     ones = [i for i, c in enumerate(state.candidates) if is_anchor(c)]

@@ -1,7 +1,7 @@
 """Where steps of EM lead, from the last two: squared extrapolation of one Gaussian. Nothing is sent.
 
-EM is slow where the row that says most of how columns depend on each other has a gap: the gap is filled by the present relation, which it then
-confirms. Steps of EM then hardly change the likelihood, and go in the same direction for hundreds of rounds.
+EM is slow where the row that says most of how columns depend on each other has a gap: the gap is filled by the present relation, which
+it then confirms. Steps of EM then hardly change the likelihood, and go in the same direction for hundreds of rounds.
 
 References
 ----------
@@ -31,7 +31,7 @@ def leap(zero: Params, one: Params, two: Params, scale: np.ndarray) -> Params:
     """
     points = np.stack([_point(params, scale) for params in (zero, one, two)])  # (3, 1 + e, e)
     step, bend = points[1] - points[0], points[0] - 2 * points[1] + points[2]
-    length = max(1.0, np.linalg.norm(step) / max(float(np.linalg.norm(bend)), 1e-300))
+    length = max(1.0, float(np.linalg.norm(step)) / max(float(np.linalg.norm(bend)), 1e-300))
     for _ in range(SHORTENED):
         mean, cov = np.split(points[0] + 2 * length * step + length**2 * bend, [1])
         if np.linalg.eigvalsh(cov)[0] > 0:
