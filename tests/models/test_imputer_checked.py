@@ -82,21 +82,22 @@ def test_what_was_checked_is_the_sum_of_squared_predictions(monkeypatch):
     monkeypatch.setattr(checked, "CELLS", 0.0)
     truth = RNG.normal(size=(2, 100))
     prediction = 0.8 * truth + 0.3 * RNG.normal(size=(2, 100))
-    found = checked.evidence(
+    squares, unexplained = checked.checks(
         errors(truth, prediction, 0 * truth), np.full(2, 100.0), np.tile([1.0, 0.0], (2, 1)), np.array([True, False])
     )
-    unexplained = ((truth - prediction)[0] ** 2).mean()
-    assert_allclose(found, [(prediction[0] ** 2).sum() / unexplained**2, np.inf])
+    off, size = ((truth - prediction)[0] ** 2).sum(), (prediction[0] ** 2).sum()
+    assert_allclose(squares[0], size)
+    assert_allclose(unexplained, [off / (off + size), 0.0])
 
 
-def test_predictions_are_halved_at_the_distance_that_was_checked():
-    law = Laws(np.arange(3), np.full(3, 1), np.ones((3, 1)), np.array([[7.0], [25.0], [5.0]]), np.ones((3, 1)))
-    known = checked.Checked(np.array([0.0, 5.0]), np.array([1.0, 2.0]), np.array([1.0, 100.0]))
+def test_predictions_far_beyond_what_was_checked_lose_the_part_that_is_unexplained():
+    law = Laws(np.arange(3), np.full(3, 1), np.ones((3, 1)), np.array([[7.0], [2e6], [5.0]]), np.ones((3, 1)))
+    known = checked.Checked(np.array([0.0, 5.0]), np.array([1.0, 2.0]), np.array([1.0, 99.0]), np.array([1.0, 0.5]))
     moved = checked.shrunk(law, known)
-    assert_allclose(moved.means[:, 0], [5 + 2 / 1.01, 15.0, 5.0])
+    assert_allclose(moved.means[:, 0], [5 + 2 / (1 + 0.25 / 100), 2e6 / 1.25, 5.0], rtol=1e-5)
     assert_allclose(moved.scales, law.scales)
-    open_end = known._replace(evidence=np.full(2, np.inf))
-    assert_allclose(checked.shrunk(law, open_end).means, law.means)
+    exact = known._replace(unexplained=np.zeros(2))
+    assert_allclose(checked.shrunk(law, exact).means, law.means)
 
 
 @pytest.fixture(scope="module")
@@ -112,10 +113,9 @@ def rare():
 def test_a_lone_value_far_out_moves_predictions_less_than_the_mixtures_say(rare):
     _, model = rare
     row = np.array([[0.0, 0.0, 0.0, 0.0, 50.0, np.nan]])
-    said = model._joined(model._laws(row), 5)
-    mean, scale = model.checked_.mean[5], model.checked_.scale[5]
-    assert abs(model.transform(row)[0, 5] - mean) < 0.5 * abs(imputation.mean(said)[0] - mean)
-    assert np.isfinite(scale)
+    said = imputation.mean(model._joined(model._laws(row), 5))[0]
+    left = (model.transform(row)[0, 5] - model.checked_.mean[5]) / (said - model.checked_.mean[5])
+    assert 0.5 <= left < 0.95
 
 
 def test_intervals_and_draws_move_with_the_mean(rare):
@@ -136,6 +136,6 @@ def test_units_split_and_saving_change_nothing(rare, tmp_path):
     gaps, model = rare
     pooled = up.MixtureImputer(choose_iter=8).fit(gaps)
     assert_allclose(pooled.transform(gaps), model.transform(gaps), rtol=1e-6, atol=1e-8)
-    assert_allclose(pooled.checked_.evidence, model.checked_.evidence, rtol=1e-5)
+    assert_allclose(pooled.checked_.squares, model.checked_.squares, rtol=1e-5)
     back = up.load(model.save(tmp_path / "m"))
     assert (back.transform(gaps) == model.transform(gaps)).all()

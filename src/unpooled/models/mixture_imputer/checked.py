@@ -19,29 +19,36 @@ from unpooled.tree import message
 
 @message("mixture_imputer.Checked")
 class Checked(NamedTuple):
-    """Mean and standard deviation of the embedded columns, and the square of the distance at which half a prediction is left."""
+    """Mean and standard deviation of the embedded columns, and how hidden cells check predictions, in standard deviations."""
 
     mean: Float[Array, "e"]
     scale: Float[Array, "e"]
-    evidence: Float[Array, "e", ">=0"]  # in standard deviations; inf: predictions are left as they are
+    squares: Float[Array, "e", ">=0"]  # sum of squared predictions, from the mean
+    unexplained: Float[Array, "e", ">=0"]  # share of a prediction that is error; 0 leaves predictions as they are
 
 
 def shrunk(law: Laws, checked: Checked | None) -> Laws:
-    """Distributions moved towards the means of their columns, the further out the more."""
+    """Distributions moved towards the means of their columns, the further out the more.
+
+    The unexplained part of a prediction is set against all that was checked and the prediction itself, as sums of squares: one that is
+    further out than all others together is divided by 1 and the square of the unexplained share.
+    """
     if checked is None:
         return law
-    mean, scale, evidence = (to_numpy(a)[law.columns] for a in checked)
+    mean, scale, squares, unexplained = (to_numpy(a)[law.columns] for a in checked)
     away = imputation.mean(law) - mean
-    left = 1 / (1 + (away / scale) ** 2 / np.maximum(evidence, 1e-300))
+    square = (away / scale) ** 2
+    left = 1 / (1 + unexplained**2 * square / np.maximum(squares + square, 1e-300))
     return law._replace(means=law.means - ((1 - left) * away)[:, None])
 
 
-def evidence(gram: np.ndarray, cells: np.ndarray, shares: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-    """What checks predictions of each column, (d,): the sum of their squares over hidden cells, over the square of the share unexplained.
+def checks(
+    gram: np.ndarray, cells: np.ndarray, shares: np.ndarray, numbers: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Sums of squared predictions over hidden cells, and the share of predictions that is error: (d,) each.
 
-    What is unexplained is the mean squared error in variances of the column. A prediction is halved whose unexplained part, so much of
-    it, is as large as all predictions that were checked, as roots of sums of squares. As for `stacking.shares`, cells of a column
-    are joined by some of all columns of numbers.
+    The share is that of squared errors in squared errors and predictions. As for `stacking.shares`, cells of a column are joined by
+    some of all columns of numbers.
 
     Parameters
     ----------
@@ -54,16 +61,15 @@ def evidence(gram: np.ndarray, cells: np.ndarray, shares: np.ndarray, numbers: n
     numbers : ndarray of shape (d,)
         Which columns hold numbers; in the others nothing is shrunk.
     """
-    size = np.concatenate(
-        [np.ones((len(shares), 1)), -shares], axis=1
-    )  # error of the mean less error of the prediction
-    error = np.concatenate([np.zeros((len(shares), 1)), shares], axis=1)
-    squares, errors = (_joined(np.einsum("jc,jcd,jd->j", a, gram, a), cells, numbers) for a in (size, error))
-    unexplained = np.minimum(errors / (cells + CELLS), 1.0)
-    checked = squares / np.maximum(unexplained**2, 1e-300)
-    return np.where(numbers & (squares > 0), checked, np.inf)
+    away = np.insert(-shares, 0, 1.0, axis=1)  # a prediction less the mean is the error of the mean less its own
+    error = np.insert(shares, 0, 0.0, axis=1)
+    squares, errors = (np.einsum("jc,jcd,jd->j", a, gram, a) for a in (away, error))
+    everywhere = CELLS * squares[numbers].sum() / max(float(cells[numbers].sum()), 1.0)
+    common = _share(errors[numbers].sum(), squares[numbers].sum())
+    unexplained = (cells * _share(errors, squares) + CELLS * common) / (cells + CELLS)
+    return squares + everywhere, np.where(numbers, unexplained, 0.0)
 
 
-def _joined(sums: np.ndarray, cells: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-    """Sums (d,) over cells of each column with those over some cells of all columns of numbers."""
-    return sums + CELLS * sums[numbers].sum() / max(float(cells[numbers].sum()), 1.0)
+def _share(errors: np.ndarray, squares: np.ndarray) -> np.ndarray:
+    """The part of the errors in the sum of both."""
+    return errors / np.maximum(errors + squares, 1e-300)

@@ -44,7 +44,7 @@ def judged(state: State, gram: np.ndarray, held: np.ndarray, automatic: bool) ->
         shares=found[:, kept],
         crossed=np.stack(crossed)[:, :, : len(kept)],
         level_shares=found[:, n:],
-        evidence=checked.evidence(with_mean, held.sum(0), found, ~of_levels),
+        checked=checked.checks(with_mean, held.sum(0), found, ~of_levels),
         errors=errors,
     )
 

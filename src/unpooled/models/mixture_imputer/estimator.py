@@ -111,8 +111,8 @@ class MixtureImputer(Filling, Estimator):
     hidden_rmse_ : ndarray
         Root mean squared error of every candidate on hidden cells, in standard deviations of the columns.
     checked_ : Checked
-        Mean and standard deviation of every embedded column, and the square of the distance from the mean, in standard deviations, at which
-        predictions are halved: hidden cells have not checked them that far out.
+        Mean and standard deviation of every embedded column, the sum of squared predictions of hidden cells, and what share of them is
+        error: predictions further out than hidden cells have checked are drawn towards the mean.
     central_ : ndarray of shape (n_columns, n_bins)
         Histograms by which intervals are calibrated: where numbers of each column lie in their distributions, 0 in the middle.
 
@@ -205,7 +205,7 @@ class MixtureImputer(Filling, Estimator):
             shares=equal,
             crossed=np.stack([equal] * 2),
             level_shares=np.zeros((d, len(logistic.VARIANTS))),
-            evidence=np.full(d, np.inf),
+            checked=(np.zeros(d), np.zeros(d)),
             central=np.full((d, calibration.BINS), 1 / calibration.BINS),
             errors=np.full(c, np.nan),
             kinds=tuple(embedding.kinds),

@@ -29,7 +29,9 @@ class State(NamedTuple):
     shares: np.ndarray  # (d, candidates)
     crossed: np.ndarray  # (2, d, candidates), for either half of the rows by the hidden cells of the other
     level_shares: np.ndarray  # (d, variants), of the regressions; 0 for numbers
-    evidence: np.ndarray  # (d,), what checks predictions far from the mean, see `checked`
+    checked: tuple[
+        np.ndarray, np.ndarray
+    ]  # (d,) each: squares of predictions that were checked, and what share of them is error
     central: np.ndarray  # (d, b), histograms of numbers by column
     errors: np.ndarray  # (candidates,) root mean squares, in standard deviations
     kinds: tuple[str, ...]
@@ -52,7 +54,8 @@ def options(state: State, candidates: Sequence[Candidate]) -> dict[str, Any]:
 
 def checks(state: State) -> Checked:
     """How far predictions are trusted, in the embedded columns; logarithms of some candidates are none of them."""
-    return Checked(state.mean, state.scale, state.evidence[layout(state).column_of])
+    of = layout(state).column_of
+    return Checked(state.mean, state.scale, *(found[of] for found in state.checked))
 
 
 def settled(state: State) -> bool:
