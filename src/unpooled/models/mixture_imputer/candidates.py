@@ -86,12 +86,12 @@ def asked_for(sizes: Sequence[int], prior: float | None, e: int) -> list[Kind]:
 def moved(c: Candidate, stats: Stats, centre: np.ndarray, scale: np.ndarray, tol: float) -> Candidate:
     """The candidate after a round: a step of EM, and with one component a leap after every second one.
 
-    A leap that makes the rows less likely is taken back. One component has settled when a leap gains little: steps of EM may gain
+    A leap that makes the rows less likely, by more than the tolerance, is taken back. One component has settled when a leap gains little: steps of EM may gain
     little long before, see `leaps`.
     """
     loglik = float(stats.loglik / stats.rows)
     leapt = len(c.path) == LEAPT
-    if leapt and loglik < c.loglik:
+    if leapt and loglik < c.loglik - tol:
         return c._replace(params=c.path[-1], path=())
     params = map_step(c.params, stats, centre, scale, c.prior, c.pooled)
     gains_little = abs(loglik - c.loglik) < tol
