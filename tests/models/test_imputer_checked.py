@@ -25,19 +25,6 @@ def towns(rows=200):
     return full, np.where(holes, np.nan, full)
 
 
-def test_a_gap_far_out_is_not_cut_to_what_a_strong_prior_says(monkeypatch):
-    full, gaps = towns()
-
-    def left_out():
-        filled = up.MixtureImputer(choose_iter=10).fit(gaps, by=np.arange(200) % 3).transform(gaps)
-        return abs(filled[0, 2] / full[0, 2] - 1)
-
-    now = left_out()
-    near_the_first = ensemble.anchored
-    monkeypatch.setattr(ensemble, "anchored", lambda law, singles: near_the_first(law, singles[:1]))
-    assert now < 0.8 * left_out()
-
-
 def fitted_by_em(x, rounds, path):
     """One Gaussian after so many rounds, with or without leaps, and its log-likelihood a row."""
     mean, scale = np.nanmean(x, axis=0), np.nanstd(x, axis=0)
