@@ -86,8 +86,8 @@ def asked_for(sizes: Sequence[int], prior: float | None, e: int) -> list[Kind]:
 def moved(c: Candidate, stats: Stats, centre: np.ndarray, scale: np.ndarray, tol: float) -> Candidate:
     """The candidate after a round: a step of EM, and with one component a leap after every second one.
 
-    A leap that makes the rows less likely, by more than the tolerance, is taken back. One component has settled when a leap gains little: steps of EM may gain
-    little long before, see `leaps`.
+    A leap that makes the rows less likely, by more than the tolerance, is taken back. One component has settled when a leap gains
+    little: steps of EM may gain little long before, see `leaps`.
     """
     loglik = float(stats.loglik / stats.rows)
     leapt = len(c.path) == LEAPT
