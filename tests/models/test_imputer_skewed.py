@@ -87,6 +87,6 @@ def test_a_mixture_of_logarithms_has_log_normal_moments_and_does_not_stray():
     assert_allclose(own.means[:, 0], [3.0, np.exp(1.08)])
     assert_allclose(own.scales[:, 0], [0.5, np.exp(1.08) * np.sqrt(np.expm1(0.16))])
     single = law._replace(means=np.array([[3.0], [1.0]]), scales=np.array([[0.5], [0.1]]))
-    bounded = ensemble.anchored(ensemble._from_logarithms(law, plain, embedding, single), single)
+    bounded = ensemble.anchored(ensemble._from_logarithms(law, plain, embedding, single), [single])
     assert_allclose(bounded.means[:, 0], [3.0, 1.3])
     assert_allclose(bounded.scales[:, 0], [0.5, 0.3])

@@ -9,6 +9,7 @@ import numpy as np
 
 from unpooled.maths import gaussian
 from unpooled.maths.mixture import Params, Stats
+from unpooled.models.mixture_imputer.leaps import leap
 from unpooled.tree import message
 
 SIZES = (2, 3, 5, 8, 12)
@@ -21,6 +22,7 @@ WEAK_SIZES = (2, 3, 5)
 POOLED = 4.0  # times the number of columns: rows with the covariance of all components that each component is given
 ROWS_A_PARAMETER = 10  # a size with fewer has no covariances of its own
 ROWS_A_COLUMN = 4  # a component with fewer for each column is not tried
+LEAPT = 2  # mixtures in the path of a candidate that has just leapt
 WORK = 2e9  # multiplications for one factorisation of every component in every pattern of gaps: more candidates are not tried
 
 
@@ -34,10 +36,12 @@ class Candidate(NamedTuple):
     loglik: float  # a row, at the params before the last update
     settled: bool
     logs: bool = False  # whether it is a mixture of logarithms of skewed columns
+    # of one component: where the last step of EM began; after a leap, where that step led as well
+    path: tuple[Params, ...] = ()
 
 
 def is_anchor(c: Candidate) -> bool:
-    """Whether it is a single Gaussian of the columns as they are, which others may not stray from."""
+    """Whether it is a single Gaussian of the columns as they are: mixtures may not stray from these."""
     return len(c.params.weights) == 1 and not c.logs
 
 
@@ -80,10 +84,22 @@ def asked_for(sizes: Sequence[int], prior: float | None, e: int) -> list[Kind]:
 
 
 def moved(c: Candidate, stats: Stats, centre: np.ndarray, scale: np.ndarray, tol: float) -> Candidate:
-    """The candidate after a round."""
+    """The candidate after a round: a step of EM, and with one component a leap after every second one.
+
+    A leap that makes the rows less likely, by more than the tolerance, is taken back. One component has settled when a leap gains
+    little: steps of EM may gain little long before, see `leaps`.
+    """
     loglik = float(stats.loglik / stats.rows)
+    leapt = len(c.path) == LEAPT
+    if leapt and loglik < c.loglik - tol:
+        return c._replace(params=c.path[-1], path=())
     params = map_step(c.params, stats, centre, scale, c.prior, c.pooled)
-    return c._replace(params=params, loglik=loglik, settled=abs(loglik - c.loglik) < tol)
+    gains_little = abs(loglik - c.loglik) < tol
+    if len(c.params.weights) > 1:
+        return c._replace(params=params, loglik=loglik, settled=gains_little)
+    if len(c.path) == 1:
+        return c._replace(params=leap(*c.path, c.params, params, scale), loglik=loglik, path=(c.params, params))
+    return c._replace(params=params, loglik=loglik, path=(c.params,), settled=leapt and gains_little)
 
 
 def map_step(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from unpooled.models.mixture_imputer import stacking
+from unpooled.models.mixture_imputer import checked, stacking
 from unpooled.models.mixture_imputer import state as states
 from unpooled.models.mixture_imputer.candidates import is_anchor
 from unpooled.models.mixture_imputer.state import CHOSEN, JUDGED, State
@@ -17,14 +17,15 @@ def judged(state: State, gram: np.ndarray, held: np.ndarray, automatic: bool) ->
     ----------
     state : State
         With mixtures and regressions fitted without the hidden cells.
-    gram : ndarray of shape (2, d, c, c)
-        Sums of products of two candidates' errors over the hidden cells of either half of the rows: mixtures first, then regressions.
+    gram : ndarray of shape (2, d, 1 + c, 1 + c)
+        Sums of products of two errors over the hidden cells of either half of the rows: of the means of columns of numbers, then of
+        mixtures, then of regressions.
     held : ndarray of shape (2, d)
         How many cells these are.
     automatic : bool
         Whether several mixtures may count; if not, the best of them stands for all.
     """
-    n = len(state.candidates)
+    n, with_mean, gram = len(state.candidates), gram.sum(0), gram[:, :, 1:, 1:]
     of_levels = np.isin(np.arange(len(state.kinds)), states.layout(state).discrete)
     usable = _usable(state, gram, automatic)
     alone = _without_mixtures(state, usable, of_levels)
@@ -34,7 +35,7 @@ def judged(state: State, gram: np.ndarray, held: np.ndarray, automatic: bool) ->
     both = np.append(kept, np.arange(n, gram.shape[-1]))
     sums = gram[:, :, both[:, None], both]
     crossed = [_shrunk(sums[h], held[h], alone[:, both], usable[:, both], of_levels, reach) for h in (1, 0)]
-    tried = tuple(state.candidates[i]._replace(settled=False, loglik=-np.inf) for i in kept)
+    tried = tuple(state.candidates[i]._replace(settled=False, loglik=-np.inf, path=()) for i in kept)
     errors = np.sqrt(np.einsum("hjcc->c", gram[..., :n, :n]) / max(held.sum(), 1e-300))
     return state._replace(
         candidates=tried,
@@ -43,6 +44,7 @@ def judged(state: State, gram: np.ndarray, held: np.ndarray, automatic: bool) ->
         shares=found[:, kept],
         crossed=np.stack(crossed)[:, :, : len(kept)],
         level_shares=found[:, n:],
+        checked=checked.checks(with_mean, held.sum(0), found, ~of_levels),
         errors=errors,
     )
 
@@ -97,9 +99,9 @@ def _shares(gram: np.ndarray, held: np.ndarray, usable: np.ndarray, of_levels: n
 
 
 def _kept(state: State, shares: np.ndarray) -> np.ndarray:
-    """The mixtures that count somewhere, by how much, and in any case the Gaussian that all are anchored to, before other single ones.
+    """The mixtures that count somewhere, by how much, and in any case the first single Gaussian, before other single ones.
 
-    It is the one that they were anchored to when they were judged. One of a strong prior would hold all values near the mean of the column.
+    How far from single Gaussians is too far, this one says, as it did when mixtures were judged.
     """
     kept = np.flatnonzero(shares.max(0) > 0)
     ones = [i for i, c in enumerate(state.candidates) if is_anchor(c)]

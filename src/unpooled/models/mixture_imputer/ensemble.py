@@ -15,15 +15,16 @@ STRAY = 3.0  # standard deviations
 MAX_LOG = 300.0  # of a logarithm
 
 
-def anchored(law: Laws, single: Laws | None) -> Laws:
-    """Distributions in which no component strays far from what one Gaussian says, if there is one.
+def anchored(law: Laws, singles: Sequence[Laws]) -> Laws:
+    """Distributions in which no component strays far from what the mixtures of one Gaussian say, if there are any.
 
-    A component that holds an outlier and few other rows foretells wild values; one Gaussian of all rows does not.
+    A component that holds an outlier and few other rows foretells wild values; one Gaussian of all rows does not. Where these
+    differ, by their priors, anything between them is near: hidden cells say which prior is right. How far is near, the first of them says.
     """
-    if single is None:
+    if not singles:
         return law
-    low, high = single.means - STRAY * single.scales, single.means + STRAY * single.scales
-    return law._replace(means=np.clip(law.means, low, high))
+    means, room = [single.means for single in singles], STRAY * singles[0].scales
+    return law._replace(means=np.clip(law.means, np.minimum.reduce(means) - room, np.maximum.reduce(means) + room))
 
 
 def joined(laws: Sequence[Laws], shares: np.ndarray) -> Laws:
@@ -39,9 +40,10 @@ def by_candidate(candidates: Sequence[Params], logs: Sequence[bool], x: np.ndarr
     plain = embedding.embed(x)
     curved = embedding.logarithmic.embed(x) if any(logs) else plain
     laws = [_ordered(imputation.laws(params, curved if log else plain)) for params, log in zip(candidates, logs)]
-    single = next((law for law, log in zip(laws, logs) if not log and law.means.shape[1] == 1), None)
-    own = [_from_logarithms(law, plain, embedding, single) if log else law for law, log in zip(laws, logs)]
-    return [anchored(law, single) for law in own]
+    singles = [law for law, log in zip(laws, logs) if not log and law.means.shape[1] == 1]
+    first = singles[0] if singles else None
+    own = [_from_logarithms(law, plain, embedding, first) if log else law for law, log in zip(laws, logs)]
+    return [anchored(law, singles) for law in own]
 
 
 def _from_logarithms(law: Laws, plain: np.ndarray, embedding: Embedding, single: Laws | None) -> Laws:

@@ -48,6 +48,7 @@ from unpooled.models.mixture_imputer.state import (
     REGRESSING,
     SETTLED,
     State,
+    checks,
     layout,
     models,
     options,
@@ -109,6 +110,9 @@ class MixtureImputer(Filling, Estimator):
         Which kept mixtures are of logarithms in these columns.
     hidden_rmse_ : ndarray
         Root mean squared error of every candidate on hidden cells, in standard deviations of the columns.
+    checked_ : Checked
+        Mean and standard deviation of every embedded column, the sum of squared predictions of hidden cells, and what share of them is
+        error: predictions further out than hidden cells have checked are drawn towards the mean.
     central_ : ndarray of shape (n_columns, n_bins)
         Histograms by which intervals are calibrated: where numbers of each column lie in their distributions, 0 in the middle.
 
@@ -201,6 +205,7 @@ class MixtureImputer(Filling, Estimator):
             shares=equal,
             crossed=np.stack([equal] * 2),
             level_shares=np.zeros((d, len(logistic.VARIANTS))),
+            checked=(np.zeros(d), np.zeros(d)),
             central=np.full((d, calibration.BINS), 1 / calibration.BINS),
             errors=np.full(c, np.nan),
             kinds=tuple(embedding.kinds),
@@ -307,7 +312,7 @@ class MixtureImputer(Filling, Estimator):
 
     def _histograms(self, fed: Federation, state: State, shares: np.ndarray, share: float) -> np.ndarray:
         """Where so many of the numbers lie in their distributions, (d, b)."""
-        asked = Ensemble(tuple(c.params for c in state.candidates), shares)
+        asked = Ensemble(tuple(c.params for c in state.candidates), shares, checks(state))
         return to_numpy(fed.sum(calibrate.using(hide=share, **options(state, state.candidates)), asked))
 
     def done(self, state: State, history: list[Info]) -> bool:
@@ -323,6 +328,7 @@ class MixtureImputer(Filling, Estimator):
         self.n_components_, self.n_features_in_ = len(self.weights_), len(state.kinds)
         self.mixtures_, self.shares_ = [c.params for c in state.candidates], state.shares
         self.sizes_ = [len(c.params.weights) for c in state.candidates]
+        self.checked_ = checks(state)
         self.kinds_, self.n_levels_ = list(state.kinds), list(state.levels)
         self.level_shares_ = state.level_shares
         self.skewed_, self.logs_ = list(state.skewed), [c.logs for c in state.candidates]

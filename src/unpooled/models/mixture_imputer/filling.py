@@ -18,7 +18,7 @@ from unpooled.estimator import rows_of
 from unpooled.maths import gaussian, imputation
 from unpooled.maths.imputation import Laws
 from unpooled.maths.mixture import Params
-from unpooled.models.mixture_imputer import calibration, ensemble, logistic
+from unpooled.models.mixture_imputer import calibration, checked, ensemble, logistic
 from unpooled.models.mixture_imputer.embedding import Embedding
 from unpooled.models.mixture_imputer.frames import like_given
 from unpooled.models.mixture_imputer.sensitivity import Sensitivity, shifted_answers
@@ -84,7 +84,8 @@ class Filling(OneToOneFeatureMixin, TransformerMixin):
         rng = np.random.default_rng(check_random_state(given).randint(2**31 - 1))
         laws = self._laws(x)
         levels = {j: self._level_probabilities(laws, x, j) for j in self._layout().discrete}
-        return [self._like(X, x, self._drawn(x, levels, rng)) for _ in range(n_draws)]
+        moves = {j: self._shrinkage(laws, j) for j in self._layout().numbers}
+        return [self._like(X, x, self._drawn(x, levels, moves, rng)) for _ in range(n_draws)]
 
     def interval(self, X: Any, coverage: float = 0.9) -> tuple[np.ndarray, np.ndarray]:
         """(low, high) of every cell: an interval for a gap, widened or narrowed by how the hidden cells fared; else the value.
@@ -185,9 +186,17 @@ class Filling(OneToOneFeatureMixin, TransformerMixin):
 
     def _numbers(self, laws: list[Laws], j: int) -> Laws:
         """The distributions of the gaps of column j, which holds numbers, in its embedded units."""
+        return checked.shrunk(self._joined(laws, j), getattr(self, "checked_", None))
+
+    def _joined(self, laws: list[Laws], j: int) -> Laws:
+        """The same before they are drawn towards the mean."""
         mine = [ensemble.cells(law, self._layout().parts[j].start) for law in laws]
         shares = self._mixtures()[1][j]
         return ensemble.joined(mine, np.tile(shares, (len(mine[0].rows), 1)))
+
+    def _shrinkage(self, laws: list[Laws], j: int) -> np.ndarray:
+        """How far the distribution of each gap of column j is drawn towards the mean."""
+        return imputation.mean(self._numbers(laws, j)) - imputation.mean(self._joined(laws, j))
 
     def _level_probabilities(self, laws: list[Laws], x: np.ndarray, j: int) -> tuple[np.ndarray, np.ndarray]:
         """(rows with a gap in column j, probabilities of its levels there)."""
@@ -211,9 +220,13 @@ class Filling(OneToOneFeatureMixin, TransformerMixin):
         return out
 
     def _drawn(
-        self, x: np.ndarray, levels: Mapping[int, tuple[np.ndarray, np.ndarray]], rng: np.random.Generator
+        self,
+        x: np.ndarray,
+        levels: Mapping[int, tuple[np.ndarray, np.ndarray]],
+        moves: Mapping[int, np.ndarray],
+        rng: np.random.Generator,
     ) -> np.ndarray:
-        """Numbers of a row drawn jointly from one of the mixtures, levels from their probabilities."""
+        """Numbers of a row drawn jointly from one of the mixtures and moved as their means are, levels from their probabilities."""
         layout, (mixtures, shares) = self._layout(), self._mixtures()
         out, embedded = np.array(x), np.array(layout.embed(x))
         plain = ~np.array(self._logs(len(mixtures)))  # draws of logarithms have no bounds
@@ -224,7 +237,7 @@ class Filling(OneToOneFeatureMixin, TransformerMixin):
             embedded[which == c] = imputation.draw(mixtures[c], embedded[which == c], rng)
         for j in layout.numbers:
             gaps = np.isnan(x[:, j])
-            out[gaps, j] = layout.natural(embedded[gaps, layout.parts[j].start], j)
+            out[gaps, j] = layout.natural(embedded[gaps, layout.parts[j].start] + moves[j], j)
         for j, (rows, probs) in levels.items():
             ends = probs.cumsum(1)
             out[rows, j] = (ends[:, :-1] < rng.random((len(rows), 1))).sum(1)

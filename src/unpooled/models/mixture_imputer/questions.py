@@ -13,8 +13,9 @@ from unpooled.maths import imputation, mixture
 from unpooled.maths.imputation import Laws
 from unpooled.maths.mixture import Params, Stats
 from unpooled.models.initialization import Centre, Counts, count_rows
-from unpooled.models.mixture_imputer import ensemble, logistic
+from unpooled.models.mixture_imputer import checked, ensemble, logistic
 from unpooled.models.mixture_imputer.calibration import BINS
+from unpooled.models.mixture_imputer.checked import Checked
 from unpooled.models.mixture_imputer.embedding import Embedding
 from unpooled.models.mixture_imputer.logistic import Logistic
 from unpooled.tree import message
@@ -40,7 +41,7 @@ class Spread(NamedTuple):
 
 @message("mixture_imputer.Judged")
 class Judged(NamedTuple):
-    """How mixtures, then logistic regressions and overall shares, did on the hidden cells of either half of the rows."""
+    """How the means of columns of numbers, then mixtures, then logistic regressions did on the hidden cells of either half of the rows."""
 
     cells: Float[Array, "h j", ">=0 rows"]
     gram: Float[Array, "h j c c"]  # sums of products of two candidates' errors, in standard deviations of the column
@@ -61,6 +62,7 @@ class Ensemble(NamedTuple):
 
     candidates: tuple[Params, ...]
     shares: Float[Array, "h j c"]
+    checked: Checked
 
 
 @client("mixture_imputer.look", SUM, adds=True, batched=False)
@@ -126,7 +128,7 @@ def judge(down: Asked, client: Client, *, hide: float, columns: dict, logs: list
     embedding, (x, w) = Embedding.of(columns), _table(client)
     hidden = imputation.hidden(x, hide) & (w > 0)[:, None]
     which = imputation.half(x).astype(int)
-    c = len(down.candidates) + (len(logistic.VARIANTS) if down.logistic.coefs else 0)
+    c = 1 + len(down.candidates) + (len(logistic.VARIANTS) if down.logistic.coefs else 0)
     gram = np.zeros((2, x.shape[1], c, c))
     for rows, of, blanked in _one_by_one(x, hidden):
         laws = ensemble.by_candidate(down.candidates, logs, blanked, embedding)
@@ -157,17 +159,22 @@ def _one_by_one(x: np.ndarray, hidden: np.ndarray) -> Iterator[tuple[np.ndarray,
 def _errors(
     down: Asked, laws: list[Laws], shown: np.ndarray, truth: np.ndarray, rows: np.ndarray, j: int, embedding: Embedding
 ) -> np.ndarray:
-    """Errors (cells, values, candidates) of hidden cells of column j, in standard deviations: of a number, or of levels' probabilities."""
+    """Errors (cells, values, 1 + candidates) of hidden cells of column j, in standard deviations: of a number, or of levels' probabilities.
+
+    Those of the column's mean come first; they are 0 in columns of levels, where nobody needs them.
+    """
     if j not in embedding.discrete:
         place = embedding.parts[j].start
-        found = np.stack([imputation.mean(ensemble.cells(law, place, rows)) for law in laws], axis=1)
+        mean = np.full(len(rows), to_numpy(down.logistic.mean)[place])
+        found = np.stack([mean, *(imputation.mean(ensemble.cells(law, place, rows)) for law in laws)], axis=1)
         true = embedding.embedded_column(truth, j)
         return ((true[:, :1] - found) / to_numpy(down.scale)[place])[:, None, :]
     mixtures = [ensemble.level_probabilities(law, j, embedding, rows) for law in laws]
     more = logistic.probabilities(down.logistic, shown[rows], j, embedding)
     every = np.concatenate([np.stack(mixtures, axis=1), more], axis=1)  # (cells, candidates, levels)
     true = np.arange(embedding.levels[j]) == truth[:, None]
-    return np.swapaxes(true[:, None] - every, 1, 2) / embedding.deviation(to_numpy(down.scale), j)
+    errors = np.swapaxes(true[:, None] - every, 1, 2) / embedding.deviation(to_numpy(down.scale), j)
+    return np.concatenate([np.zeros((*errors.shape[:2], 1)), errors], axis=2)
 
 
 @client("mixture_imputer.calibrate", SUM, adds=True, batched=False)
@@ -185,7 +192,7 @@ def calibrate(
         for j in np.unique(of):
             mine = np.flatnonzero(of == j)
             each = [ensemble.cells(law, embedding.parts[j].start, mine) for law in laws]
-            law = ensemble.joined(each, shares[which[rows[mine]], j])
+            law = checked.shrunk(ensemble.joined(each, shares[which[rows[mine]], j]), down.checked)
             central = np.abs(2 * imputation.cdf(law, embedding.embedded_column(x[rows[mine], j], j)[:, 0]) - 1)
             total[j] += np.histogram(central, bins=BINS, range=(0, 1), weights=w[rows[mine]])[0]
     return total

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from unpooled.models.mixture_imputer.candidates import Candidate
+from unpooled.models.mixture_imputer.checked import Checked
 from unpooled.models.mixture_imputer.embedding import Embedding
 from unpooled.models.mixture_imputer.logistic import Logistic, Regression
 from unpooled.tree import message
@@ -28,6 +29,9 @@ class State(NamedTuple):
     shares: np.ndarray  # (d, candidates)
     crossed: np.ndarray  # (2, d, candidates), for either half of the rows by the hidden cells of the other
     level_shares: np.ndarray  # (d, variants), of the regressions; 0 for numbers
+    checked: tuple[
+        np.ndarray, np.ndarray
+    ]  # (d,) each: squares of predictions that were checked, and what share of them is error
     central: np.ndarray  # (d, b), histograms of numbers by column
     errors: np.ndarray  # (candidates,) root mean squares, in standard deviations
     kinds: tuple[str, ...]
@@ -46,6 +50,12 @@ def layout(state: State) -> Embedding:
 def options(state: State, candidates: Sequence[Candidate]) -> dict[str, Any]:
     """What a question needs to know of the columns and of these candidates: which are mixtures of logarithms."""
     return {"columns": layout(state).option, "logs": [c.logs for c in candidates]}
+
+
+def checks(state: State) -> Checked:
+    """How far predictions are trusted, in the embedded columns; logarithms of some candidates are none of them."""
+    of = layout(state).column_of
+    return Checked(state.mean, state.scale, *(found[of] for found in state.checked))
 
 
 def settled(state: State) -> bool:
