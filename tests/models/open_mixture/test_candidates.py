@@ -3,7 +3,7 @@
 import numpy as np
 
 from unpooled.maths.mixture import Params
-from unpooled.models.open_mixture.candidates import Candidate, best, best_of_each_size, by_size, keep_best
+from unpooled.models.open_mixture.candidates import Candidate, best, best_of_each_size, by_size, lowest_cost
 from unpooled.models.open_mixture.client_weights import Proposal
 from unpooled.models.open_mixture.covariances import repair, shrink
 from unpooled.models.open_mixture.initial import initial_sizes, merge_pairs
@@ -21,10 +21,9 @@ def test_one_gaussian_more_needs_strong_evidence():
     assert best((candidate(4, 100.0), candidate(5, 88.0)), "gaussians").size == 5
 
 
-def test_the_best_candidates_of_a_structure_and_all_others_are_kept():
-    atoms = candidate(12, 1e6)._replace(id="atoms", structure="atoms")
-    kept = keep_best((candidate(2, 9.0), candidate(3, 1e3), candidate(4, 5.0), atoms), "gaussians", 2)
-    assert [c.id for c in kept] == ["spherical-2", "spherical-4", "atoms"]
+def test_the_candidates_with_the_lowest_cost_come_first():
+    kept = lowest_cost([candidate(2, 9.0), candidate(3, 1e3), candidate(4, 5.0), candidate(5, 0.0)], 2)
+    assert [c.size for c in kept] == [2, 4]  # 9 + 2 * 10, 5 + 4 * 10, 0 + 5 * 10
 
 
 def test_the_best_candidates_of_every_size_are_kept():

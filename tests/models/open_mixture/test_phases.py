@@ -5,11 +5,15 @@ import pytest
 
 from unpooled.data.federate import federate
 from unpooled.maths.mixture import Params
+from unpooled.models.open_mixture.agglomeration import Merges
 from unpooled.models.open_mixture.candidates import Candidate
 from unpooled.models.open_mixture.client_weights import Proposal
 from unpooled.models.open_mixture.constants import COMPARE_ROUNDS, REFINE_ROUNDS, REFIT_ROUNDS, SETTLE_ROUNDS
-from unpooled.models.open_mixture.phases import Compare, Done, Refit, Settle, Shared, State, result
+from unpooled.models.open_mixture.initial import MergePath
+from unpooled.models.open_mixture.phases import Compare, Done, Refit, Search, Settle, Shared, State, result
 from unpooled.models.open_mixture.units import Units
+
+UNITS = Units(np.ones(2), np.full(2, 100.0))
 
 
 def candidate(structure, k, **scores):
@@ -66,6 +70,47 @@ def test_the_structure_is_chosen_by_held_out_rows(n_gaussians, n_topics, held_ou
     assert state.scores == {"gaussians": -2.0, "topics": held_out}
     refit = Refit((topics._replace(validated=False),))
     assert state.phase == (refit if structure == "topics" else Done((final,)))
+
+
+def moved(structure, k, **scores):
+    """A candidate whose Gaussians have means of their own, so that pairs can be merged."""
+    c = candidate(structure, k, **scores)
+    params = c.proposal.params._replace(means=3.0 * np.arange(2.0 * k).reshape(k, 2))
+    return c._replace(proposal=c.proposal._replace(params=params))
+
+
+def refined(candidates, round, evaluated=()):
+    """Ids of the candidates after a refinement of the search whose merge paths reach no other size."""
+    merges = Merges(0, np.zeros(0, int), np.zeros(0, int), np.zeros(0))
+    none = np.zeros((0, 2))
+    paths = tuple(MergePath(shape, none[:, 0], none, none, np.ones(3), merges) for shape in ("spherical", "diag"))
+    state = State(None, 100.0, paths, None, dict.fromkeys(evaluated), {}, {}, np.zeros(2), np.zeros(2), 5.0, UNITS)
+    phase = Search(tuple(candidates), round).next(state, None).phase
+    return {c.id for c in phase.candidates}
+
+
+def test_a_search_goes_on_from_the_runner_up_when_the_best_one_has_nothing_new():
+    """Before, it stood still then: 23 clusters of 15."""
+    best, other = moved("gaussians", 5, bic=10.0), moved("gaussians", 4, bic=50.0)
+    of_best = ["spherical-5+0", "spherical-5+1", "spherical-5-1", "spherical-5-1-1", "spherical-5-1-1-1"]
+    found = refined([best, other], REFINE_ROUNDS[4], evaluated=of_best)
+    assert found == {best.id, other.id} | {f"spherical-4{end}" for end in ("+0", "+1", "-1", "-1-1", "-1-1-1")}
+
+
+def test_covariance_types_compete_only_later_in_a_search():
+    spherical = [moved("gaussians", k, bic=10.0 * k) for k in (1, 2, 3)]
+    diag = [
+        c._replace(id=f"diag-{c.size}", shape="diag", bic=1e3 + c.bic)._replace(
+            proposal=c.proposal._replace(params=c.proposal.params._replace(covs=np.ones((c.size, 2))))
+        )
+        for c in spherical
+    ]
+    atoms = candidate("topics", 2, bic=1e9)
+    early, late = (refined([*spherical, *diag, atoms], REFINE_ROUNDS[i]) for i in (0, 4))
+    assert {"spherical-1", "spherical-2", "diag-1", "diag-2", "topics-2"} <= early
+    assert {"spherical-3", "diag-3"}.isdisjoint(early)
+    assert {"spherical-1", "spherical-2", "topics-2"} <= late
+    assert not any(id.startswith("diag") for id in late)
 
 
 def test_covariance_types_compete_only_later_where_weights_are_shared():

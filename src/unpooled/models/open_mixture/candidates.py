@@ -134,17 +134,15 @@ def best(candidates: Sequence[Candidate], structure: str) -> Candidate | None:
     return min((c for c in candidates if c.structure == structure), key=lambda c: c.cost, default=None)
 
 
-def keep_best(candidates: Sequence[Candidate], structure: str, n_kept: int) -> tuple[Candidate, ...]:
-    """The best candidates of one structure, and all of other structures."""
-    ranked = sorted((c for c in candidates if c.structure == structure), key=lambda c: c.cost)
-    dropped = {c.id for c in ranked[n_kept:]}
-    return tuple(c for c in candidates if c.id not in dropped)
+def lowest_cost(candidates: Sequence[Candidate], n: int) -> list[Candidate]:
+    """The n candidates with the lowest cost, the best first."""
+    return sorted(candidates, key=lambda c: c.cost)[:n]
 
 
 def best_of_each_size(candidates: Sequence[Candidate], n_kept: int) -> list[Candidate]:
     """The best candidates of every size."""
     kept: dict[int, list[Candidate]] = {}
-    for c in sorted(candidates, key=lambda c: c.cost):
+    for c in lowest_cost(candidates, len(candidates)):
         kept.setdefault(c.size, []).append(c)
     return [c for ranked in kept.values() for c in ranked[:n_kept]]
 

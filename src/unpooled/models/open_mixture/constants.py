@@ -33,10 +33,10 @@ HELD_OUT = 0.1  # fraction of rows held out of candidates that are validated
 GOLDEN_RATIO = 0.6180339887498949  # multiples of it, modulo 1, spread the held-out rows evenly
 N_INITIAL_SIZES = 8  # numbers of clusters tried first, per covariance type
 N_KEPT = 2  # candidates that survive a refinement
-N_PAIRS_SEARCH = 1  # at a refinement, candidates with up to this many pairs of the best one's Gaussians merged enter
-N_PAIRS_SHARED = 3  # the same where clients share their weights
+N_PAIRS = 3  # at a refinement, candidates with up to this many pairs of a good one's Gaussians merged enter
 N_SPLITS = 2  # in Search, candidates with one of this many wide Gaussians split enter too
-# in Shared, covariance types compete only after this many rounds: k-means starts favour spherical ones
+# covariance types compete only after this many rounds: in Shared k-means starts favour spherical ones, and in Search what is far from
+# its optimum is compared with what is near
 SEPARATE_SHAPES = 8
 # of BIC, per Gaussian ("very strong" evidence): corrects for testing every cluster at every client
 CLUSTER_PENALTY = 10.0

@@ -25,7 +25,7 @@ from unpooled.models.open_mixture.candidates import (
     best,
     best_of_each_size,
     by_size,
-    keep_best,
+    lowest_cost,
 )
 from unpooled.models.open_mixture.certainty import Evaluated
 from unpooled.models.open_mixture.constants import (
@@ -34,8 +34,7 @@ from unpooled.models.open_mixture.constants import (
     HELD_OUT,
     MAX_SPLITS,
     N_KEPT,
-    N_PAIRS_SEARCH,
-    N_PAIRS_SHARED,
+    N_PAIRS,
     N_SPLITS,
     N_TIED_KEPT,
     REFINE_ROUNDS,
@@ -103,9 +102,12 @@ class Search(NamedTuple):
             return _after_search(self, state, fed)
         if self.round not in REFINE_ROUNDS:
             return state
-        kept, leader = keep_best(self.candidates, GAUSSIANS, N_KEPT), best(self.candidates, GAUSSIANS)
-        new = _variants(leader, _path_neighbours(state), N_PAIRS_SEARCH, state) if leader else []
-        return state._replace(phase=self._replace(candidates=(*kept, *new)))
+        gaussians = [c for c in self.candidates if c.structure == GAUSSIANS]
+        others = [c for c in self.candidates if c.structure != GAUSSIANS]
+        kept = [c for group in _competitions(gaussians, self.round) for c in lowest_cost(group, N_KEPT)]
+        neighbours = _path_neighbours(state)
+        new = {c.id: c for leader in kept for c in _variants(leader, neighbours, state)}
+        return state._replace(phase=self._replace(candidates=(*kept, *new.values(), *others)))
 
 
 def _path_neighbours(state: State) -> Callable[[Candidate], list[Candidate]]:
@@ -117,12 +119,17 @@ def _path_neighbours(state: State) -> Callable[[Candidate], list[Candidate]]:
     ]
 
 
-def _variants(
-    leader: Candidate, neighbours: Callable[[Candidate], list[Candidate]], n_pairs: int, state: State
-) -> list[Candidate]:
-    """The best candidate's neighbours, and the same with pairs merged, that were not evaluated yet."""
-    variants = [*neighbours(leader), *merge_pairs(leader, state.rows, n_pairs)]
+def _variants(leader: Candidate, neighbours: Callable[[Candidate], list[Candidate]], state: State) -> list[Candidate]:
+    """A good candidate's neighbours, and the same with pairs merged, that were not evaluated yet."""
+    variants = [*neighbours(leader), *merge_pairs(leader, state.rows, N_PAIRS)]
     return [c for c in variants if c.id not in state.evaluated]
+
+
+def _competitions(candidates: list[Candidate], round: int) -> list[list[Candidate]]:
+    """The groups of candidates that are ranked among themselves: one per covariance type at first, then all together."""
+    if round >= SEPARATE_SHAPES:
+        return [candidates]
+    return [[c for c in candidates if c.shape == shape] for shape in SHAPES]
 
 
 def _after_search(phase: Search, state: State, fed: Federation) -> State:
@@ -273,18 +280,12 @@ class Shared(NamedTuple):
             return state
         tied = best_of_each_size([c for c in self.candidates if c.is_tied], N_TIED_KEPT)
         free = [c for c in self.candidates if not c.is_tied]
-        ranked = [by_size(group, state.rows)[:N_KEPT] for group in self._competitions(free) if group]
+        ranked = [by_size(group, state.rows)[:N_KEPT] for group in _competitions(free, self.round) if group]
         kept = [c for groups in ranked for group in groups for c in group]
-        new = [c for groups in ranked for c in _variants(groups[0][-1], self._neighbours, N_PAIRS_SHARED, state)]
+        new = [c for groups in ranked for c in _variants(groups[0][-1], self._neighbours, state)]
         if self.round >= TIED_ROUNDS:
             tied = [c._replace(prior_rows=COV_PRIOR_ROWS) for c in tied]
         return state._replace(phase=self._replace(candidates=(*kept, *new, *tied)))
-
-    def _competitions(self, candidates: list[Candidate]) -> list[list[Candidate]]:
-        """The groups of candidates that are ranked among themselves: one per covariance type at first, then all together."""
-        if self.round >= SEPARATE_SHAPES:
-            return [candidates]
-        return [[c for c in candidates if c.shape == shape] for shape in SHAPES]
 
     def _neighbours(self, c: Candidate) -> list[Candidate]:
         """Candidates with one cluster less or more."""
