@@ -79,6 +79,15 @@ def test_columns_keep_their_names_under_set_output():
     pd.testing.assert_frame_equal(named[frame.columns.tolist()], frame)
 
 
+def test_frames_with_texts_keep_their_names_under_set_output():
+    frame = pd.DataFrame(table(20), columns=["age", "bmi", "sbp"]).assign(town=["north", "south"] * 10)
+    frame.loc[3, "bmi"] = np.nan
+    model = up.MixtureImputer(n_components=1, random_state=0).fit({"a": frame[:10], "b": frame[10:]})
+    whole = model.transform(frame)
+    pd.testing.assert_frame_equal(model.set_output(transform="pandas").transform(frame), whole)
+    assert list(model.get_feature_names_out()) == list(frame.columns)
+
+
 def test_json_holds_the_fitted_numbers():
     x = table()
     model = up.GaussianMixture(2, random_state=0).fit({"a": x})

@@ -58,6 +58,12 @@ class Filling(OneToOneFeatureMixin, TransformerMixin):
             return filled[list(self.get_feature_names_out())]
         return filled
 
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+        """Names of the columns: those of the fit, also where some of them hold text."""
+        if hasattr(self, "schema_") and not hasattr(self, "feature_names_in_"):
+            return np.asarray([column.name for column in self.schema_], dtype=object)
+        return np.asarray(super().get_feature_names_out(input_features))
+
     def _renamed_by_scikit_learn(self) -> bool:
         """Whether set_output() or set_config() is used: scikit-learn then names columns in the order of the fit."""
         return bool(getattr(self, "_sklearn_output_config", {})) or get_config()["transform_output"] != "default"
