@@ -80,9 +80,9 @@ def test_columns_keep_their_names_under_set_output():
 
 
 def test_frames_with_texts_keep_their_names_under_set_output():
-    frame = pd.DataFrame(table(20), columns=["age", "bmi", "sbp"]).assign(town=["north", "south"] * 10)
+    frame = pd.DataFrame(table(20), columns=["age", "bmi", "sbp"]).assign(town=["north", "south"] * 20)
     frame.loc[3, "bmi"] = np.nan
-    model = up.MixtureImputer(n_components=1, random_state=0).fit({"a": frame[:10], "b": frame[10:]})
+    model = up.MixtureImputer(n_components=1, random_state=0).fit({"a": frame[:20], "b": frame[20:]})
     whole = model.transform(frame)
     pd.testing.assert_frame_equal(model.set_output(transform="pandas").transform(frame), whole)
     assert list(model.get_feature_names_out()) == list(frame.columns)

@@ -61,7 +61,7 @@ class Filling(OneToOneFeatureMixin, TransformerMixin):
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
         """Names of the columns: those of the fit, also where some of them hold text."""
         if hasattr(self, "schema_") and not hasattr(self, "feature_names_in_"):
-            return np.asarray([column.name for column in self.schema_], dtype=object)
+            return np.asarray([self._name(j) for j in range(self.n_features_in_)], dtype=object)
         return np.asarray(super().get_feature_names_out(input_features))
 
     def _renamed_by_scikit_learn(self) -> bool:
