@@ -53,7 +53,9 @@ def work(x: np.ndarray, y: np.ndarray, data: dict[str, tuple]) -> dict[str, Call
 
 def main(args: argparse.Namespace) -> None:
     ours = ("shared", "FedAvg", "LogisticRegression")
-    print(f"| rows | columns | clients | classes | pooled s | {' | '.join(ours)} | FedAvg by CV | rounds |\n|{'---|' * 10}")
+    print(
+        f"| rows | columns | clients | classes | pooled s | {' | '.join(ours)} | FedAvg by CV | rounds |\n|{'---|' * 10}"
+    )
     for size in SIZES:
         fits = work(*federation(*size))
         seconds = alternate(fits, args.turns)

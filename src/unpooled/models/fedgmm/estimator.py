@@ -27,6 +27,7 @@ from unpooled.models.fedgmm.m_step import MSteps
 from unpooled.models.fedgmm.rounds import Down, Mixtures, newton_round, sgd_round, warm_up
 from unpooled.models.fedgmm.trial import State
 from unpooled.models.initialization import frame as find_frame
+from unpooled.models.initialization import warn_of_rounding
 from unpooled.parameters import one_of
 
 CHOICES = {  # the values that a parameter can have
@@ -214,6 +215,7 @@ class FedGMM(MSteps):
         """Frame, embedding and first Gaussians."""
         trainer = self.trainer(fed)
         frame = find_frame(fed)
+        warn_of_rounding(fed, frame.scale)
         space, cov = fit_embedding(fed, frame, self.embedding, self.rest)
         sizes = sorted({k for k, _ in self._sizes()})
         started = initialization.gaussians(fed, space, sizes, self.covariance_type, rng, self.init_params)

@@ -2,7 +2,7 @@
 
 Read in this order:
 
-- `column_frame`: means and standard deviations of the columns, to which all else is standardised
+- `column_frame`: means and standard deviations of the columns, to which all else is standardised; a warning where they are rounded together
 - `kernels`, `cell_sums`, `together`: SUMs over small regions (cells); several searches share them
 - `covariance_kinds`, `cell_mixture`, `cell_search`: mixtures fitted to cells at the server
 - `short_runs`: rounds of EM over all rows, by which one of these is chosen
@@ -20,6 +20,8 @@ from unpooled.models.initialization.column_frame import (
     column_sums,
     double,
     frame,
+    is_rounded,
+    warn_of_rounding,
     without_constants,
 )
 from unpooled.models.initialization.gathered import (
@@ -54,11 +56,13 @@ __all__ = [
     "double",
     "frame",
     "from_centres",
+    "is_rounded",
     "k_means",
     "local_centres",
     "override",
     "random_means",
     "starts",
+    "warn_of_rounding",
     "wide",
     "without_constants",
 ]

@@ -5,18 +5,20 @@ The first SUM is of a count and a sum per column, the second of squares about th
 
 from __future__ import annotations
 
+import warnings
 from typing import NamedTuple
 
 import numpy as np
 
 from unpooled.arrays import Array, Float, namespace, to_numpy
 from unpooled.client import SUM, Client, client
-from unpooled.errors import BadData
-from unpooled.federation import Federation
+from unpooled.errors import BadData, DataWarning
+from unpooled.federation import Federation, find_layer
 from unpooled.tree import message
 
 ROUNDING = 1e-13  # a column whose standard deviation is a smaller share of its mean has one value
 FLOOR = 1e-12  # of the largest variance: that of a column of one value
+UNLIKE = 10.0  # deviations of columns that differ by more have second moments that differ a hundredfold
 GRID = 1e-9  # totals per row are rounded to this share of a column's standard deviation
 
 
@@ -115,3 +117,33 @@ def double(a: Array) -> Array:
 def _device(a: Array) -> dict:
     """The keyword that puts new tensors where `a` is."""
     return {"device": a.device} if namespace(a) is not np else {}
+
+
+# ---- compressed sums ----
+
+
+def is_rounded(fed: Federation) -> bool:
+    """Whether a `Compressed` around the federation changes the numbers that clients send, and no node follows the fit.
+
+    A node that follows a study does not know the compression, and would expect the questions of EM.
+    """
+    layer = find_layer(fed, "quantiser")
+    if layer is None or find_layer(fed, "is_followed") is not None:
+        return False
+    from unpooled.layers.compression import Identity
+
+    return not isinstance(layer.quantiser, Identity)
+
+
+def warn_of_rounding(fed: Federation, scale: np.ndarray) -> None:
+    """Warn where second moments of columns in unlike units, with deviations `scale` (d,), are rounded together.
+
+    Numbers of one block are rounded to a share of the largest of them, so that those of narrow columns are lost.
+    """
+    least = scale[scale > 0].min(initial=np.inf)
+    if is_rounded(fed) and scale.max(initial=0.0) > UNLIKE * least:
+        text = (
+            f"deviations of the columns lie between {least:.3g} and {scale.max():.3g}, and Compressed rounds their sums together: narrow "
+            "columns are lost in the noise of wide ones. Divide each column by a typical deviation first, the same at every site"
+        )
+        warnings.warn(text, DataWarning, stacklevel=2)

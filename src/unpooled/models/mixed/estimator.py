@@ -21,6 +21,7 @@ from unpooled.estimator import Estimator, Info
 from unpooled.federation import Federation
 from unpooled.maths import gaussian, mixture
 from unpooled.models.column_names import n_columns, names_of
+from unpooled.models.initialization import warn_of_rounding
 from unpooled.models.mixed import acceleration, em
 from unpooled.models.mixed import start as starting
 from unpooled.models.mixed.columns import Columns, given_columns
@@ -185,6 +186,7 @@ class MixedMixture(PersonalWeights, FittedMixedMixture, DensityMixin, Estimator)
             )
         found = starting.starts(fed, seen, self._sizes(), self.n_init, self._settings(), rng)
         scale = np.asarray(starting.gaussian_frame(seen).scale)
+        warn_of_rounding(fed, scale)
         candidates = tuple(self._candidate(params) for params in found)
         columns = seen.columns
         return State(candidates, float(seen.frame.rows), seen.prior, scale, columns.kinds, columns.levels)

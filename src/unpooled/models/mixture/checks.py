@@ -13,7 +13,6 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from unpooled.errors import BadParameter
-from unpooled.federation import Federation, find_layer
 from unpooled.maths import gaussian
 from unpooled.models.mixture.em import Candidate
 
@@ -99,19 +98,6 @@ def _check_shape(name: str, given: np.ndarray, wanted: tuple[int, ...]) -> None:
         parameter = "precisions_init" if name.endswith("precision") else f"{name}_init"
         text = f"The parameter '{name}' should have the shape of {wanted}, but got {given.shape}"
         raise BadParameter(f"{text}: give {parameter} by component")
-
-
-def is_rounded(fed: Federation) -> bool:
-    """Whether a `Compressed` around the federation changes the numbers that clients send, and no node follows the fit.
-
-    A node that follows a study does not know the compression, and would expect the questions of EM.
-    """
-    layer = find_layer(fed, "quantiser")
-    if layer is None or find_layer(fed, "is_followed") is not None:
-        return False
-    from unpooled.layers.compression import Identity
-
-    return not isinstance(layer.quantiser, Identity)
 
 
 # ---- after the fit ----

@@ -356,6 +356,8 @@ class GaussianMixture(PersonalWeights, MixtureFace, DensityMixin, Estimator):
             text = f"n_components={self.n_components!r} is not known: give a number, a list of numbers or 'auto'"
             raise BadParameter(text)
         checks.check_parameters(self, self._sizes())
-        self._rounded = checks.is_rounded(fed)
+        from unpooled.models.initialization import is_rounded
+
+        self._rounded = is_rounded(fed)
         if not self._exact:
             self._stochastic().check(self, fed, self._sizes())

@@ -22,7 +22,7 @@ from unpooled.maths import gaussian
 from unpooled.maths.mixture import Params
 from unpooled.models import initialization as start
 from unpooled.models.column_names import n_columns
-from unpooled.models.initialization import Frame
+from unpooled.models.initialization import Frame, warn_of_rounding
 from unpooled.models.mixture_imputer import calibration, choice, logarithms, logistic
 from unpooled.models.mixture_imputer import candidates as trying
 from unpooled.models.mixture_imputer.candidates import Candidate
@@ -186,6 +186,7 @@ class MixtureImputer(Filling, Estimator):
         """Moments of the columns, then the starts of all candidates on rows with hidden cells."""
         embedding = _embedding(fed)
         frame, seen = start_frame(fed, embedding)
+        warn_of_rounding(fed, frame.scale)
         kinds = self._kinds(float(frame.rows), len(frame.mean))
         if self.hide == 0 and len(kinds) > 1:
             raise BadParameter("hide=0 leaves no cells to choose by: give n_components and prior as one number each")
