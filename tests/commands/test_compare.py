@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from unpooled.cli import main
+from unpooled.saving import load
 
 
 @pytest.fixture(name="folder")
@@ -26,7 +27,15 @@ def config(folder, model):
     return str(path)
 
 
-@pytest.mark.parametrize("model", ["", '[model]\nname = "LogisticRegression"', '[model]\nname = "GLM"\nfamily = "binomial"'])  # fmt: skip
+MODELS = [
+    "",
+    '[model]\nname = "LogisticRegression"',
+    '[model]\nname = "GLM"\nfamily = "binomial"',
+    '[model]\nname = "FedAvg"',
+]
+
+
+@pytest.mark.parametrize("model", MODELS)
 def test_it_says_who_gains(folder, capsys, model):
     family = [] if model else ["family=binomial"]
     out = folder / "run"
@@ -37,6 +46,7 @@ def test_it_says_who_gains(folder, capsys, model):
     page = (out / "sites" / "site_2.txt").read_text()
     assert "What you gave" in page
     assert "Pooling" in (out / "report.html").read_text()
+    assert load(out).family == "binomial"
 
 
 def test_it_speaks_json(folder, capsys):

@@ -1,7 +1,7 @@
 """`unpooled compare FILE.toml [key=value ...]`: should these sites be pooled, and who gains? Fits `Pooling` to a config file's data.
 
 It prints tests, held-out losses and a recommendation, and writes a page for each site into the run folder. A file that names another model
-is taken for its data; the family of a GLM, LinearRegression or LogisticRegression is kept.
+is taken for its data; the family of a GLM is kept, and the two labels of a classifier, 0 and 1, are compared by logistic regressions.
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from unpooled.commands.run import add_options, carry_on, make_folder, read_file
-
-FAMILIES = {"LinearRegression": "normal", "BayesianRegression": "normal", "LogisticRegression": "binomial"}
 
 
 def add_parser(commands: Any) -> argparse.ArgumentParser:
@@ -45,8 +43,19 @@ def pooling_of(model: dict[str, Any]) -> dict[str, Any]:
     """The section [model] of a comparison, from that of another model."""
     if model.get("name") == "Pooling":
         return model
-    family = model.get("family") if model.get("name") == "GLM" else FAMILIES.get(str(model.get("name")))
+    family = model.get("family") if model.get("name") == "GLM" else _family_of(model.get("name"))
     return {"name": "Pooling", "random_state": 0} | ({} if family is None else {"family": family})
+
+
+def _family_of(name: str | None) -> str | None:
+    """The family of a model's targets: two labels of a classifier; None where there is no model."""
+    from sklearn.base import ClassifierMixin
+
+    from unpooled.config import model_class
+
+    if name is None:
+        return None
+    return "binomial" if issubclass(model_class(name), ClassifierMixin) else "normal"
 
 
 def _show(model: Any, folder: Path, as_json: bool) -> None:
