@@ -53,3 +53,11 @@ def test_nodes_that_follow_a_study_are_asked_the_questions_of_em():
     assert is_rounded(up.Compressed(plain()))
     assert not is_rounded(Followed(up.Compressed(plain())))
     assert not is_rounded(up.Compressed(plain(), quantiser="identity"))
+
+
+def test_a_resumed_mixture_inside_the_layer_ends_with_the_same_bits():
+    settings = {"n_components": 3, "tol": 0, "max_iter": 8, "random_state": 0}
+    model, again = up.GaussianMixture(**settings), up.GaussianMixture(**settings)
+    moments = list(model.rounds(up.Compressed(plain(), levels=3)))
+    list(again.rounds(up.Compressed(plain(), levels=3), saved=moments[4]))
+    np.testing.assert_array_equal(again.means_, model.means_)

@@ -258,7 +258,7 @@ class GaussianMixture(PersonalWeights, MixtureFace, DensityMixin, Estimator):
         """Whether rounds are exact EM over all clients; FedEM or VR-FedEM otherwise."""
         return self.solver == "em" and self.fraction == 1.0 and not self._rounded
 
-    # whether what clients send is compressed: EM would take the noise for moments, and be far off in columns of small units
+    # whether what clients send is compressed: EM would take rounding for moments, and be far off in columns of small units
     _rounded = False
 
     def _stochastic(self) -> Any:

@@ -29,9 +29,8 @@ class State(NamedTuple):
     shares: np.ndarray  # (d, candidates)
     crossed: np.ndarray  # (2, d, candidates), for either half of the rows by the hidden cells of the other
     level_shares: np.ndarray  # (d, variants), of the regressions; 0 for numbers
-    checked: tuple[
-        np.ndarray, np.ndarray
-    ]  # (d,) each: squares of predictions that were checked, and what share of them is error
+    # (d,) each: squares of predictions that were checked, and what share of them is error
+    checked: tuple[np.ndarray, np.ndarray]
     central: np.ndarray  # (d, b), histograms of numbers by column
     errors: np.ndarray  # (candidates,) root mean squares, in standard deviations
     kinds: tuple[str, ...]
