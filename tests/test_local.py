@@ -1,5 +1,6 @@
 """Clients in one process: a question that works one by one only raises a warning, and padding changes no answer."""
 
+import threading
 from typing import NamedTuple
 
 import numpy as np
@@ -80,6 +81,20 @@ def test_any_number_of_jobs_gives_the_same_bits():
     x = np.random.default_rng(0).normal(size=(60_000, 3))  # several blocks of rows, so that threads have work
     found = [up.GaussianMixture(2, random_state=0, max_iter=3, tol=0).fit(federate(x, n_jobs=n)) for n in (1, 3, -1)]
     assert len({model.covariances_.tobytes() for model in found}) == 1
+
+
+@pytest.mark.parametrize("brief", [False, True])
+def test_brief_questions_are_asked_in_one_thread(brief):
+    seen = set()
+
+    def where(down: None, client: Client) -> Total:
+        seen.add(threading.get_ident())
+        return Total(client.w.sum())
+
+    ask = client(f"local.brief_{brief}", SUM, adds=True, brief=brief)(where)
+    x = np.arange(1_200_000.0).reshape(-1, 3)
+    assert federate([x], n_jobs=2).sum(ask, None).n == len(x)
+    assert (seen == {threading.get_ident()}) == brief
 
 
 def test_n_jobs_counts_as_in_scikit_learn():

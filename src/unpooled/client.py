@@ -122,6 +122,7 @@ class Ask:
     adds: bool = False  # needs no state and adds over rows: clients may be merged, rows may be read in chunks
     exact: bool = False  # its answers are never rounded on their way: nothing later would mend it
     in_process: bool = False  # gives rows away or misbehaves by design: never answered over a network
+    brief: bool = False  # a chain of short array operations, for which threads of one process wait for each other
     options: Mapping[str, Any] = field(default_factory=dict)
     steps: tuple[Step, ...] = ()
     # not part of the question itself:
@@ -260,6 +261,7 @@ def client(
     adds: bool = False,
     exact: bool = False,
     in_process: bool = False,
+    brief: bool = False,
 ) -> Callable[[Callable[..., Tree]], Ask]:
     """Register a question under a lasting name.
 
@@ -278,6 +280,9 @@ def client(
         Whether its answers must not be rounded on their way, because nothing later would mend it.
     in_process : bool, default=False
         Whether it gives rows away, or misbehaves, by design: a node never answers it.
+    brief : bool, default=False
+        Whether it is a chain of short array operations, as sums for linear models are. Several threads then mostly wait for the
+        interpreter's lock, so that in one process clients are asked one after the other.
     """
     if kind not in KINDS:
         raise TypeError(f"{name} is registered as {kind!r}: use one of SUM, GATHER, TELL, STEP, VIEW, KEYS")
@@ -287,7 +292,7 @@ def client(
         known = REGISTRY.get(name)
         if known is not None and known.answer.__module__ != fn.__module__:
             raise TypeError(f"{name} is registered by {known.answer.__module__} already: choose another name")
-        REGISTRY[name] = Ask(name, kind, fn, batched, adds, exact, in_process)
+        REGISTRY[name] = Ask(name, kind, fn, batched, adds, exact, in_process, brief)
         return REGISTRY[name]
 
     return register

@@ -200,7 +200,7 @@ class Local:
         moment = self.journal.seed, self.journal.round
         asked = _Asked(ask, down, moment, tree.dims(down, ask.types[0]), tally, together)
         so_far: Any = None
-        for job, outcome in self._run(asked.attempt, jobs):
+        for job, outcome in self._run(asked.attempt, jobs, threads=1 if ask.brief else self.threads):
             so_far = _join(so_far, outcome)
             if job.last:
                 yield from self._accept(asked, job, so_far)
@@ -234,20 +234,18 @@ class Local:
             text = f"{asked.ask.name} fails for stacked or merged clients but for no single one ({error}): asked one by one, it is slow"
             warnings.warn(text, RuntimeWarning, stacklevel=2)
 
-    def _run(self, work: Callable[[Job], Any], jobs: Iterable[Job]) -> Iterator[tuple[Job, Any]]:
+    def _run(self, work: Callable[[Job], Any], jobs: Iterable[Job], threads: int) -> Iterator[tuple[Job, Any]]:
         """(job, result) pairs in order; at most a window of results is in memory."""
         with _one_blas_thread():
             jobs = list(jobs)
-            if (
-                self.threads == 1 or len(jobs) == 1 or _few_cells(jobs)
-            ):  # starting a thread may take longer than the work
+            if threads == 1 or len(jobs) == 1 or _few_cells(jobs):  # starting a thread may take longer than the work
                 yield from ((job, work(job)) for job in jobs)
                 return
-            with ThreadPoolExecutor(self.threads) as pool:
+            with ThreadPoolExecutor(threads) as pool:
                 window: deque = deque()
                 for job in jobs:
                     window.append((job, pool.submit(work, job)))
-                    if len(window) >= 2 * self.threads:
+                    if len(window) >= 2 * threads:
                         done, future = window.popleft()
                         yield done, future.result()
                 while window:

@@ -91,14 +91,14 @@ class SecondMoments(NamedTuple):
 # ---- questions ----
 
 
-@client("learners.column_sums", SUM, adds=True)
+@client("learners.column_sums", SUM, adds=True, brief=True)
 def column_sums(down: None, client: Client) -> ColumnSums:
     """Rows and sums of the columns."""
     x, w = (to_numpy(a).astype(np.float64, copy=False) for a in (client.x, client.w))
     return ColumnSums(w.sum(-1), (w[..., None, :] @ x)[..., 0, :])
 
 
-@client("learners.curvature", SUM, adds=True)
+@client("learners.curvature", SUM, adds=True, brief=True)
 def curvature(down: Linear, client: Client, *, trainer: dict) -> Curvature:
     """Log-likelihood of a linear learner, its gradient and its second derivatives."""
     rows = rows_of(client, trainer)
@@ -107,14 +107,14 @@ def curvature(down: Linear, client: Client, *, trainer: dict) -> Curvature:
     )
 
 
-@client("learners.slope", SUM, adds=True)
+@client("learners.slope", SUM, adds=True, brief=True)
 def slope(down: Linear, client: Client, *, trainer: dict) -> Slope:
     """Log-likelihood of a linear learner and its gradient."""
     rows = rows_of(client, trainer)
     return Slope(*_of_each(lambda *own: sums_of(Rows(*own), down.theta[0], down.centre), *rows))
 
 
-@client("learners.block_slope", SUM, adds=True)
+@client("learners.block_slope", SUM, adds=True, brief=True)
 def block_slope(down: Linear, client: Client, *, trainer: dict) -> Blocks:
     """Log-likelihood of a linear learner, its gradient, and the block of each class of its second derivatives."""
     rows = rows_of(client, trainer)
@@ -123,7 +123,7 @@ def block_slope(down: Linear, client: Client, *, trainer: dict) -> Blocks:
     )
 
 
-@client("learners.part_curvature", SUM)
+@client("learners.part_curvature", SUM, brief=True)
 def part_curvature(down: Learners, client: Client, *, trainer: dict, weights: str, ids: list) -> PartCurvature:
     """Log-likelihood of each linear learner, its gradient and second derivatives, by the client's weights of the learners."""
     share = shares_of(client.state, weights, ids, client.w.shape[:-1])  # (..., k)
@@ -144,7 +144,7 @@ def shares_of(state: dict, weights: str, ids: list, lead: tuple[int, ...]) -> np
     return own / own.sum(-1, keepdims=True).clip(min=1e-300)
 
 
-@client("learners.second_moments", SUM, adds=True)
+@client("learners.second_moments", SUM, adds=True, brief=True)
 def second_moments(centre: ColumnSums, client: Client, *, whole: bool) -> SecondMoments:
     """Second moments of the columns about their mean; without `whole` their diagonal."""
 

@@ -43,7 +43,7 @@ class TableSummary(NamedTuple):
     missing: Int[Array, "", ">=0 rows"]  # rows with missing values
 
 
-@client("learners.label_counts", SUM, adds=True)
+@client("learners.label_counts", SUM, adds=True, brief=True)
 def label_counts(down: None, client: Client, *, labels: list) -> LabelCounts:
     """How many rows there are of each class."""
     y = _labels_of(client)

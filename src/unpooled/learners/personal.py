@@ -41,7 +41,7 @@ NOTHING_SAID = (np.zeros((0, 0)), np.zeros(()))  # of the candidates, by all cli
 KEYS = tuple(f"kept_{name}" for name in STATE)  # what a client keeps, in its state
 
 
-@client("learners.calibration_losses", SUM, batched=SMALL)
+@client("learners.calibration_losses", SUM, batched=SMALL, brief=True)
 def calibration_losses(down: Shared, client: Client, *, trainer: dict, own: dict) -> CalibrationLosses:
     """Held-out log-losses of the client's version of the shared model, or of that itself, and of a single learner beside it, over a
     grid of calibrations.
@@ -67,7 +67,7 @@ class CandidateShares(NamedTuple):
     rows: Float[Array, "", ">=0 rows"]
 
 
-@client("learners.judge_candidates", SUM, batched=SMALL)
+@client("learners.judge_candidates", SUM, batched=SMALL, brief=True)
 def judge_candidates(down: Shared, client: Client, *, trainer: dict, own: dict) -> CandidateShares:
     """How well each candidate explains the client's rows, for the prior of the others."""
     members = apart(client, trainer["labels"])
@@ -76,7 +76,7 @@ def judge_candidates(down: Shared, client: Client, *, trainer: dict, own: dict) 
     return said if client.stacked else tree.at(said, 0)
 
 
-@client("learners.personalise", TELL, batched=SMALL)
+@client("learners.personalise", TELL, batched=SMALL, brief=True)
 def personalise(down: Shared, client: Client, *, trainer: dict, own: dict) -> None:
     """Choose among the shared model, the client's own versions of it and local models, by held-out rows; keep the result."""
     members = apart(client, trainer["labels"])

@@ -54,7 +54,7 @@ class PenaltySearch(NamedTuple):
     reached: bool
 
 
-@client("learners.left_out_loss", SUM, adds=True, batched=False)
+@client("learners.left_out_loss", SUM, adds=True, batched=False, brief=True)
 def left_out_loss(down: LeftOut, client: Client, *, trainer: dict) -> LeftOutLoss:
     """The log-loss of every row under the learner as it were without it."""
     rows = rows_of(client, trainer)

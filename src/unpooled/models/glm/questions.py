@@ -115,7 +115,7 @@ class Design(NamedTuple):
 # ---- questions ----
 
 
-@client("glm.look", SUM, adds=True)
+@client("glm.look", SUM, adds=True, brief=True)
 def look(nothing: None, client: Client, *, family: str, offset: int) -> Look:
     """How many rows are complete, their sums by column, and how many targets are outside the family's range."""
     rows, missing = _complete(client, offset)
@@ -126,7 +126,7 @@ def look(nothing: None, client: Client, *, family: str, offset: int) -> Look:
     return Look(w.sum(-1), missing, _count(outside), wx, wy.sum(-1), (wy * rows.y).sum(-1), shift)
 
 
-@client("glm.start", SUM, adds=True)
+@client("glm.start", SUM, adds=True, brief=True)
 def start(point: Point, client: Client, *, family: str, link: str, offset: int, intercept: bool) -> Curvature:
     """The least squares problem of a first scoring step, and the deviance with every coefficient 0 but the intercept."""
     parts = []
@@ -140,7 +140,7 @@ def start(point: Point, client: Client, *, family: str, link: str, offset: int, 
     return _packed(_total(parts))
 
 
-@client("glm.newton", SUM, adds=True)
+@client("glm.newton", SUM, adds=True, brief=True)
 def newton(
     point: Point, client: Client, *, family: str, link: str, offset: int, intercept: bool, learn_alpha: bool
 ) -> Curvature:
