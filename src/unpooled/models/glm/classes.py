@@ -61,7 +61,7 @@ class Curvature(NamedTuple):
     hessian: Float[Array, "t"]  # the lower triangle of the (m q, m q) matrix, by rows; none if it is not asked for
 
 
-@client("glm.code_counts", SUM, adds=True)
+@client("glm.code_counts", SUM, adds=True, brief=True)
 def code_counts(nothing: None, client: Client) -> CodeCounts:
     """How many rows are labelled 0, 1, 2 and so on, and how many otherwise."""
     y, w = to_numpy(client.y), to_numpy(client.w).astype(np.float64, copy=False)
@@ -73,7 +73,7 @@ def code_counts(nothing: None, client: Client) -> CodeCounts:
     return CodeCounts(rows.sum(-2).astype(np.float64), others.sum(-1).astype(np.float64))
 
 
-@client("glm.class_counts", SUM, adds=True)
+@client("glm.class_counts", SUM, adds=True, brief=True)
 def counts(nothing: None, client: Client, *, classes: list) -> Counts:
     """How many complete rows each class has, and the sums of their columns."""
     x, y, w, missing = _complete(client, classes)
@@ -81,7 +81,7 @@ def counts(nothing: None, client: Client, *, classes: list) -> Counts:
     return Counts(members, missing, (w[..., None, :] @ x)[..., 0, :])
 
 
-@client("glm.class_curvature", SUM, adds=True)
+@client("glm.class_curvature", SUM, adds=True, brief=True)
 def curvature(point: Point, client: Client, *, classes: list, intercept: bool, second: bool = True) -> Curvature:
     """Score and curvature of the log-loss at a point, and the loss there; without `second` no curvature."""
     x, y, w, _ = _complete(client, classes)

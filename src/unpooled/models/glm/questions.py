@@ -165,7 +165,7 @@ def newton(
     return _packed(_total([_curvature(point, block, family, link, learn_alpha) for block in blocks]))
 
 
-@client("glm.final", SUM, adds=True)
+@client("glm.final", SUM, adds=True, brief=True)
 def final(
     point: Point, client: Client, *, family: str, link: str, offset: int, intercept: bool, learn_alpha: bool
 ) -> Final:
@@ -186,14 +186,14 @@ def final(
     return total._replace(step=_packed(total.step), expected=pack_triangle(total.expected))
 
 
-@client("glm.site_meat", SUM)
+@client("glm.site_meat", SUM, brief=True)
 def site_meat(point: Point, client: Client, *, family: str, link: str, offset: int, intercept: bool) -> Meat:
     """The outer product of the client's score, for standard errors robust by site."""
     total: Any = sum(_scores(point, client, family, link, offset, intercept, squared=False))
     return Meat(pack_triangle(total[..., :, None] * total[..., None, :]))
 
 
-@client("glm.row_meat", SUM, adds=True)
+@client("glm.row_meat", SUM, adds=True, brief=True)
 def row_meat(point: Point, client: Client, *, family: str, link: str, offset: int, intercept: bool) -> Meat:
     """The sum over rows of the outer product of their scores, for standard errors robust to a wrong variance."""
     return Meat(pack_triangle(sum(_scores(point, client, family, link, offset, intercept, squared=True))))
