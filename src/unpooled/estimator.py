@@ -170,7 +170,8 @@ class Estimator(BaseEstimator):
 
     def _next(self, fed: Federation, before: Moment) -> Moment:
         """One round: a new state, a line of history, and whether it was the last."""
-        mark, start = len(fed.journal.exchanges), time.perf_counter()
+        mark = len(fed.journal.exchanges)
+        start = time.perf_counter()
         state, info = self.step(fed, before.state)
         history = [*before.history, _row(len(before.history) + 1, fed, mark, start) | info]
         done = len(history) >= self.max_iter or self.done(state, history)
@@ -226,7 +227,8 @@ def _checked_rows(model: Any, X: Any, options: dict[str, Any]) -> np.ndarray:
         from unpooled.data.tabled import encoded_rows
 
         return validate_data(model, encoded_rows(model, X), reset=False, **options)
-    names, by_frame = getattr(model, "columns_", None), getattr(model, "_by_frame", False)
+    names = getattr(model, "columns_", None)
+    by_frame = getattr(model, "_by_frame", False)
     if names is None or by_frame:  # scikit-learn's own rules
         return validate_data(model, X, reset=False, **options)
     if is_frame(X):

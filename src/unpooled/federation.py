@@ -105,7 +105,8 @@ class Journal:
         if kind == GATHER and ask.on_totals:
             raise BadParameter(f"{ask.name} is a GATHER, and a layer hides single answers: leave the layer out")
         self.round += ask.kind != KEYS
-        start, tally = time.perf_counter(), Tally(self, ask)
+        start = time.perf_counter()
+        tally = Tally(self, ask)
         self.answers = {}
         tally.asked = len(names)
         tally.tell()

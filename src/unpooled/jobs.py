@@ -113,7 +113,9 @@ def _stack(group: list[Client]) -> Client:
         return namespace(arrays[0]).stack([_pad(a, width) for a in arrays])
 
     y = None if group[0].y is None else stack([c.y for c in group])
-    x, w, members = stack([c.x for c in group]), stack([c.w for c in group]), tuple(c.name for c in group)
+    x = stack([c.x for c in group])
+    w = stack([c.w for c in group])
+    members = tuple(c.name for c in group)
     return Client("stack", x, y, w, stacked=True, members=members)
 
 

@@ -109,7 +109,9 @@ class Local:
         threads: int | None = None,
     ):
         one_of("mode", mode, MODES)
-        self.clients, self.mode, self.min_clients = list(clients), mode, min_clients
+        self.clients = list(clients)
+        self.mode = mode
+        self.min_clients = min_clients
         self.threads = count_threads(threads if n_jobs is None else n_jobs)
         self.stack_cells, self.stack_padding = stack_cells, stack_padding
         self.columns: list[str] | None = None
@@ -145,7 +147,8 @@ class Local:
         """The same federation with some of the clients; states are shared."""
         wanted = set(names)
         part = copy.copy(self)
-        part.clients, part._jobs = [c for c in self.clients if c.name in wanted], {}
+        part.clients = [c for c in self.clients if c.name in wanted]
+        part._jobs = {}
         return part
 
     def sample(self, share: float, rng: np.random.Generator) -> Local:

@@ -43,11 +43,15 @@ class Live:
 
     def __init__(self, path: Path):
         """Write how far an exchange is to `path`, for `unpooled watch`."""
-        self.path, self._written, self._open, self._since = path, 0.0, (-1, ""), ""
+        self.path = path
+        self._written = 0.0
+        self._open = (-1, "")
+        self._since = ""
 
     def __call__(self, tally: Tally) -> None:
         """Write the state of the current exchange, at most once per LIVE_EVERY seconds."""
-        now, this = time.monotonic(), (tally.journal.round, tally.ask.name)
+        now = time.monotonic()
+        this = (tally.journal.round, tally.ask.name)
         if this != self._open:
             self._open, self._since = this, datetime.now(UTC).isoformat(timespec="milliseconds")
         if now - self._written < LIVE_EVERY:
@@ -134,7 +138,8 @@ def go(folder: Path, watch: Callable[[Any, Moment], None], fed: Any = None) -> A
     configs.check(config)
     with exclusive(folder):
         fed = fed if fed is not None else configs.federation(config)
-        estimator, saved = configs.estimator(config), _latest(folder)
+        estimator = configs.estimator(config)
+        saved = _latest(folder)
         _same_data(folder, fed, begun=saved is not None)
         _note_start(folder)
         fed.journal.watch = Live(folder / "live.json")
@@ -271,7 +276,8 @@ def _parse(line: str) -> dict | None:
 
 def _same_data(folder: Path, fed: Any, begun: bool) -> None:
     """Refuse to resume a run on different data."""
-    path, mark = folder / "data.json", fingerprint(fed)
+    path = folder / "data.json"
+    mark = fingerprint(fed)
     if mark is None:
         return
     if begun and path.exists() and json.loads(path.read_text())["sha256"] != mark:

@@ -164,7 +164,8 @@ def _check_study(section: dict[str, Any], where: str) -> None:
 
 def _check_participants(config: Config, where: str) -> None:
     """Refuse participants without a fingerprint, and fewer of them than the least cohort."""
-    participants, least = config["participants"], config["study"].get("min_cohort", DEFAULTS["min_cohort"])
+    participants = config["participants"]
+    least = config["study"].get("min_cohort", DEFAULTS["min_cohort"])
     for name, mark in participants.items():
         if not (isinstance(mark, str) and (mark.startswith("SHA256:") or mark == "")):
             raise BadParameter(

@@ -77,7 +77,8 @@ def held_out(fed: Any, estimator: Any, folds: int) -> dict[str, Any]:
 
 def _rows_of_fold(client: Any, folds: int, fold: int) -> Client:
     """The client's rows in one fold."""
-    x, w = to_numpy(client.x), to_numpy(client.w)
+    x = to_numpy(client.x)
+    w = to_numpy(client.w)
     y = None if client.y is None else to_numpy(client.y)
     mine = fold_of(x, y, folds) == fold
     return Client(client.name, x[mine], None if y is None else y[mine], w[mine])

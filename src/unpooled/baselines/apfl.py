@@ -53,7 +53,8 @@ def personal_round(
         before, after = (a * m + (1 - a) * shared for a, m in ((weight, own), (share, trained)))
         worse = much_worse(learner, client, rows, before, after)
         xp = namespace(own)
-        trained, share = xp.where(worse, own, trained), xp.where(worse, weight, share)
+        trained = xp.where(worse, own, trained)
+        share = xp.where(worse, weight, share)
     client.state["own"], client.state["alpha"] = trained, share
     n = rows.w.sum(-1)[..., None]
     return Trained(n[..., None] * found.shared[0], n, learner.reported(loglik, client, rows))

@@ -99,7 +99,10 @@ class ClusteredFL(LearnerEstimator):
     def step(self, fed: Federation, state: State) -> tuple[State, Info]:
         """One GATHER of updates per cluster; clusters whose updates disagree are split."""
         ask = local_update.using(trainer=self.at_round(state.trainer, state.round + 1))
-        asked, logliks, rows, clusters = set(self.cohort(fed).names), 0.0, 0.0, len(state.members)
+        asked = set(self.cohort(fed).names)
+        logliks = 0.0
+        rows = 0.0
+        clusters = len(state.members)
         thetas: list[np.ndarray] = []
         members: list[tuple[str, ...]] = []
         for theta, names in zip(to_numpy(state.theta), state.members):

@@ -61,7 +61,8 @@ def predict(known: Process, new: Tensor) -> tuple[Tensor, Tensor]:
 
 def slope(shape: Shape, x: Tensor, y: Tensor) -> tuple[float, np.ndarray]:
     """(log p(y), its gradient by log_scale, log_signal, log_noise)."""
-    scale, signal = shape.log_scale.clone().requires_grad_(), shape.log_signal.clone().requires_grad_()
+    scale = shape.log_scale.clone().requires_grad_()
+    signal = shape.log_signal.clone().requires_grad_()
     rows = x * torch.exp(-scale)
     kernel = rbf(rows, rows, signal)
     with torch.no_grad():

@@ -202,6 +202,7 @@ class FedAvg(LearnerEstimator):
     def keep_optimum(self, fed: Federation, state: Any) -> None:
         """Set `C_`, and `optimum_`, by which clients judge a linear learner as it were without each row; one SUM at most."""
         if isinstance(state, exact.Path):
-            self.C_, self.spread_ = state.C, state.spread
+            self.C_ = state.C
+            self.spread_ = state.spread
         if isinstance(state, exact.Path) and (self.personalize == "auto" or state.inverse.size):
             self.optimum_ = exact.at_optimum(fed, state)

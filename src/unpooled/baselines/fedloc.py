@@ -203,7 +203,8 @@ class FedLoc(RegressorMixin, Estimator):
     def init(self, fed: Federation, rng: np.random.Generator) -> State:
         """Standardise the rows; the hyper-parameters before the first round."""
         scaling, _ = standardise(fed, 0.0, 0, self.missing)
-        d, o = len(scaling.x_mean), len(scaling.y_mean)
+        d = len(scaling.x_mean)
+        o = len(scaling.y_mean)
         if o != 1:
             raise BadData(f"y has {o} outputs but FedLoc predicts one: fit one model for each")
         return State(Consensus(scaling, first_leaves(d)))
@@ -251,7 +252,8 @@ class FedLoc(RegressorMixin, Estimator):
         """
         check_is_fitted(self, "experts_")
         X = rows_of(self, X, dtype=np.float64, ensure_all_finite="allow-nan")
-        scaling, leaves = self.consensus_.scaling, self.consensus_.leaves
+        scaling = self.consensus_.scaling
+        leaves = self.consensus_.leaves
         mean, latent = self._each(standard(scaling, X))  # (clients, q) each
         # reduction of entropy from the prior, per expert and row
         gained = 0.5 * (leaves["log_signal"] - np.log(latent))

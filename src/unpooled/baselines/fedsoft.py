@@ -49,7 +49,8 @@ def soft_round(down: Models, client: Client, *, trainer: dict, least: float) -> 
     centre = (u @ like(down.theta, rows.x))[..., None, :]  # the minimiser of sum_s u_s |theta - centre_s|^2
     begin = learner.with_own(centre, client, rows.x)
     new = learner.keep_own(learner.train(begin, client, rows, certain(rows)), client, centre)
-    client.state["cluster"], client.state["model"] = to_numpy(u), new
+    client.state["cluster"] = to_numpy(u)
+    client.state["model"] = new
     weight = u * rows.w.sum(-1)[..., None]
     small = (to_numpy(a).astype(np.float64) for a in (weight, loglik))
     return Trained(weight[..., None] * new, *small)

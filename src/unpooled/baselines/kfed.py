@@ -40,7 +40,8 @@ class State(NamedTuple):
 @client("kfed.local_clusters", GATHER, batched=False)
 def local_clusters(nothing: None, client: Client, *, sizes: dict, default: int) -> LocalCentres:
     """The client's own centres: `sizes` gives their number by client, `default` for the others."""
-    x, w = to_numpy(client.x).astype(float), to_numpy(client.w).astype(float)
+    x = to_numpy(client.x).astype(float)
+    w = to_numpy(client.w).astype(float)
     return LocalCentres(awasthi_sheffet(x[w > 0], sizes.get(client.name, default), client.rng))
 
 
@@ -137,7 +138,8 @@ class KFed(CentreModel):
 
     def finish(self, fed: Federation, state: State) -> None:
         """Set the centres and the global cluster of each local one."""
-        self.local_centers_, self.place_ = state.local, state.place
+        self.local_centers_ = state.local
+        self.place_ = state.place
         self._set_centres(fed, state.centres)
 
     def predict(self, X: Any, client: str | None = None) -> np.ndarray:

@@ -28,7 +28,8 @@ class Count(NamedTuple):
 @client("local_em.fit_alone", SUM, batched=False)
 def fit_alone(nothing: None, client: Client, *, sizes: dict, max_local: int) -> Count:
     """Fit a mixture to the client's rows, which it keeps; only its number of components is sent."""
-    x, w = to_numpy(client.x).astype(float), to_numpy(client.w).astype(float)
+    x = to_numpy(client.x).astype(float)
+    w = to_numpy(client.w).astype(float)
     k = sizes.get(client.name)
     found = local_mixture.fit(x[w > 0], w[w > 0], client.rng, range(k, k + 1) if k else range(1, max_local + 1))
     client.state["alone"] = {"params": found.params, "shape": found.shape}

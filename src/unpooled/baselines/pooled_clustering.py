@@ -161,5 +161,6 @@ class PooledClustering(Estimator):
 
     def _mixture(self, x: np.ndarray, k: int, shape: str) -> GaussianMixture:
         """A mixture of k components fitted to x."""
-        seed, n_init = self.random_state, self.n_init
+        seed = self.random_state
+        n_init = self.n_init
         return GaussianMixture(k, covariance_type=shape, n_init=n_init, reg_covar=1e-4, random_state=seed).fit(x)

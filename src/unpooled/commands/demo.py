@@ -74,14 +74,16 @@ def against_pooled(model: Any) -> float:
     from unpooled.estimator import Moment
 
     table = builtin.load("hospitals")
-    fed, pooled = federate(table), federate(np.concatenate([table.clients[name] for name in table.clients]))
+    fed = federate(table)
+    pooled = federate(np.concatenate([table.clients[name] for name in table.clients]))
     first = next(iter(model.__class__(**model.get_params()).rounds(fed)))
     central = model.__class__(**model.get_params())
     for _ in central.rounds(pooled, Moment(first.state, [], first.seed, first.round, {}, False)):
         pass
     differences = []
     for name in ("weights_", "means_", "covariances_"):
-        ours, theirs = getattr(model, name), getattr(central, name)
+        ours = getattr(model, name)
+        theirs = getattr(central, name)
         differences.append(float(np.abs(ours - theirs).max() / np.abs(theirs).max()))
     return max(differences)
 

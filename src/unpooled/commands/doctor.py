@@ -177,7 +177,9 @@ def certificate(path: Path, remedy: str) -> Finding:
         read = x509.load_pem_x509_certificate(path.read_bytes())
     except ValueError as error:
         return Finding(BAD, "certificate", f"{path} is not a certificate ({error}): {remedy}")
-    now, begin, end = datetime.now(UTC), read.not_valid_before_utc, read.not_valid_after_utc
+    now = datetime.now(UTC)
+    begin = read.not_valid_before_utc
+    end = read.not_valid_after_utc
     if now < begin:
         return Finding(BAD, "certificate", f"{path} is valid from {begin:%Y-%m-%d %H:%M} UTC: is the clock right?")
     days = (end - now).days

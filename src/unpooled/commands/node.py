@@ -92,7 +92,8 @@ def run_start(args: argparse.Namespace) -> int:
 
     logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(message)s", level=logging.WARNING)
     logging.getLogger("unpooled.node").setLevel(logging.INFO)
-    config, stop = configs.read(args.file), threading.Event()
+    config = configs.read(args.file)
+    stop = threading.Event()
     site = configs.site(config)
     for sign in (signal.SIGINT, signal.SIGTERM):
         signal.signal(sign, lambda *_: stop.set())

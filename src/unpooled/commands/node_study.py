@@ -89,7 +89,8 @@ def _decided(args: argparse.Namespace, decision: str) -> tuple[str, Any]:
     from unpooled import study
     from unpooled.node import approval, config
 
-    node, wanted = config.read(args.node), study.read(Path(args.study))
+    node = config.read(args.node)
+    wanted = study.read(Path(args.study))
     getattr(approval, decision)(node, wanted)
     return node.name, wanted
 

@@ -54,7 +54,8 @@ def run(args: argparse.Namespace) -> int:
     from unpooled.errors import BadData
     from unpooled.saving import load
 
-    model, table = load(args.folder), files.read_table(args.file)
+    model = load(args.folder)
+    table = files.read_table(args.file)
     if not any(map(len, table.values())):
         raise BadData(f"{args.file} has column names and no rows: there is nothing to predict")
     own = site_columns(args.folder, args.site, files.stem(args.file))
@@ -227,7 +228,8 @@ def _client_option(model: Any, client: str | None) -> dict[str, str]:
     """{"client": client} for a model with personal predictions, {} without a client; refused if the model has none."""
     from unpooled.errors import BadParameter
 
-    name, method = type(model).__name__, getattr(model, "predict", getattr(model, "transform", None))
+    name = type(model).__name__
+    method = getattr(model, "predict", getattr(model, "transform", None))
     if method is None:
         raise BadParameter(f"{name} makes no predictions for rows: read its attributes with unpooled.load")
     if client is not None and "client" not in signature(method).parameters:

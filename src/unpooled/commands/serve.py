@@ -49,7 +49,8 @@ def run(args: argparse.Namespace) -> int:
         return run_renew(args)
     from unpooled.remote.engines import engine
 
-    stop, folder = threading.Event(), args.link.expanduser()
+    stop = threading.Event()
+    folder = args.link.expanduser()
     for sign in (signal.SIGINT, signal.SIGTERM):
         signal.signal(sign, lambda *_: stop.set())
 

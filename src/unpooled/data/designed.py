@@ -155,7 +155,8 @@ class Designed(Layer):
         scaled_now = self._share["mean"] is not None
         if self._share["local"] is None or self._share["local"][0] != scaled_now:
             engine = copy.copy(self._share["engine"])
-            engine.clients, engine._jobs = [self._client(c) for c in engine.clients], {}
+            engine.clients = [self._client(c) for c in engine.clients]
+            engine._jobs = {}
             self._share["local"] = (scaled_now, engine)
         return self._share["local"][1]
 

@@ -90,7 +90,8 @@ def federate(
     roles: dict[str, Any] = {"by": by, "label": label, "sample_weight": sample_weight}
     table = clients_from(data, y, **roles, columns=columns, schema=schema, sites=sites)
     fed = Local(table.clients, **engine)
-    fed.columns, fed.schema = table.columns, table.schema
+    fed.columns = table.columns
+    fed.schema = table.schema
     return fed
 
 

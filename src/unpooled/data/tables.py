@@ -166,7 +166,8 @@ def _from_many(data: Any, y: Any, w: Any, roles: Roles, kinds: Kinds) -> list[Pa
     names = [name for name, _ in entries]
     if len(set(names)) < len(names):
         raise BadData(f"two clients are called {_twice(names)!r}: give each a name of its own")
-    ys, ws = _per_client(y, names, "y"), _per_client(w, names, "sample_weight")
+    ys = _per_client(y, names, "y")
+    ws = _per_client(w, names, "sample_weight")
     parts = []
     for name, table in entries:
         where = client_text(name)

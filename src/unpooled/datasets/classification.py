@@ -49,7 +49,8 @@ class Components(NamedTuple):
     def crossed(self) -> Components:
         """All M x M pairs of a density and a half-space, so that the label rule does not depend on the density."""
         m = len(self.v)
-        rows, columns = np.repeat(np.arange(m), m), np.tile(np.arange(m), m)
+        rows = np.repeat(np.arange(m), m)
+        columns = np.tile(np.arange(m), m)
         return Components(self.family, self.first[rows], self.second[rows], self.v[columns], self.offset[columns])
 
 

@@ -93,7 +93,8 @@ def contrast(x: np.ndarray, s: int, rng: np.random.Generator) -> np.ndarray:
 def fog(x: np.ndarray, s: int, rng: np.random.Generator) -> np.ndarray:
     """Blend each image with a smooth random cloud."""
     cloud = ndimage.gaussian_filter(rng.random(x.shape), (0, 4, 4), mode="wrap")
-    low, high = cloud.min((1, 2), keepdims=True), cloud.max((1, 2), keepdims=True)
+    low = cloud.min((1, 2), keepdims=True)
+    high = cloud.max((1, 2), keepdims=True)
     thick = (0.2, 0.35, 0.5, 0.65, 0.8)[s]
     return (x + thick * (cloud - low) / (high - low)) / (1 + thick)
 

@@ -80,7 +80,9 @@ def encode(x: np.ndarray, device: str = "cpu", side: int = 64, blocks: Sequence[
 
     if not set(blocks) <= set(range(16)) or not blocks:
         raise BadParameter(f"blocks={blocks!r} must be some of the 16 blocks, 0 to 15")
-    network, batch, out = _network(device), BATCH.get(device, 1024), []
+    network = _network(device)
+    batch = BATCH.get(device, 1024)
+    out = []
     with torch.inference_mode():
         for start in range(0, len(x), batch):
             images = _as_input(torch.as_tensor(x[start : start + batch], device=device), side)
@@ -103,7 +105,8 @@ def _as_input(images: Any, side: int) -> Any:
 
 def _means(network: Any, images: Any, blocks: Sequence[int]) -> np.ndarray:
     """(n, channels of all blocks): means over each map."""
-    maps, found = network._swish(network._bn0(network._conv_stem(images))), []
+    maps = network._swish(network._bn0(network._conv_stem(images)))
+    found = []
     for i, block in enumerate(network._blocks[: max(blocks) + 1]):
         maps = block(maps)
         if i in blocks:

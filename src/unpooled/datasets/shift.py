@@ -68,12 +68,15 @@ def build(
     chosen, wanted = deal(y, clients, rows or len(y) // clients, alpha, skew, rng)
     concept = rng.permutation(np.repeat(np.arange(len(shares)), _counts(shares, clients)))
     damage = _damage(x, concept, np.broadcast_to(corrupted, shares.shape), severity, rng)
-    names, held = numbered(clients), round(chosen.shape[1] * test_share)
+    names = numbered(clients)
+    held = round(chosen.shape[1] * test_share)
     train, test, generators = {}, {}, {}
     for i, name in enumerate(names):
         generators[name] = deepcopy(rng)
-        inputs, labels = _as_rows(_damaged(x[chosen[i]], damage[i], rng)), maps[concept[i]][y[chosen[i]]]
-        test[name], train[name] = (inputs[:held], labels[:held]), (inputs[held:], labels[held:])
+        inputs = _as_rows(_damaged(x[chosen[i]], damage[i], rng))
+        labels = maps[concept[i]][y[chosen[i]]]
+        test[name] = (inputs[:held], labels[:held])
+        train[name] = (inputs[held:], labels[held:])
     truth = {name: int(c) for name, c in zip(names, concept)}
     return Shifted(train, test, truth, dict(zip(names, damage)), maps, wanted, generators)
 
@@ -155,7 +158,8 @@ def _damage(
     x: np.ndarray, concept: np.ndarray, corrupted: np.ndarray, severity: tuple[int, int], rng: np.random.Generator
 ) -> list[str]:
     """For each client the corruption and severity, or ""."""
-    known, out = corruptions.names(x), [""] * len(concept)
+    known = corruptions.names(x)
+    out = [""] * len(concept)
     for k, share in enumerate(corrupted):
         members = rng.permutation(np.flatnonzero(concept == k))
         for i in members[: round(share * len(members))]:

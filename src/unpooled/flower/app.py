@@ -24,7 +24,8 @@ from unpooled.tree import SchemaError
 def respond(site: Site, message: Message) -> Message:
     """The site's reply to a Flower message; a refusal if the message cannot be read."""
     try:
-        content, letter = from_records(message.content), letter_of(message.content)
+        content = from_records(message.content)
+        letter = letter_of(message.content)
         reply = site.reply(content, message.metadata.group_id, letter)
     except (SchemaError, ValueError) as error:
         reply = wire.pack({"name": site.name, "refused": str(error)[:500]})

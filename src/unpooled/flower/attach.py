@@ -183,7 +183,8 @@ def attached(link: Link) -> Iterator[LinkGrid]:
     grid = _take_task(link, run)
     heart = HeartbeatSender(partial(beat, grid._runtime_client))
     heart.start()
-    status, details = SubStatus.FAILED, "stopped"
+    status = SubStatus.FAILED
+    details = "stopped"
     try:
         yield grid
         status, details = SubStatus.COMPLETED, ""
@@ -233,7 +234,8 @@ def _take_task(link: Link, run: int) -> LinkGrid:
             grid = LinkGrid(link, found.token)
             task = grid._runtime_client.PullTaskInput(PullTaskInputRequest())
             if task.run.run_id == run:
-                TaskIdentity.task_id, TaskIdentity.run_id = task.task_id, run
+                TaskIdentity.task_id = task.task_id
+                TaskIdentity.run_id = run
                 TaskIdentity.node_id = task.context.node_id
                 grid.set_run(run_from_proto(task.run))
                 return grid

@@ -61,7 +61,8 @@ def accepting(push: Callable[..., Any]) -> Callable[..., Any]:
     def pushed(*args: Any, **kwargs: Any) -> Any:
         """Store the bundled objects; only missing ones remain to be pushed."""
         call = signature(push).bind(*args, **kwargs).arguments
-        request, state = call["request"], call["state"]
+        request = call["request"]
+        state = call["state"]
         contents = {i: c for proto in request.messages_list for i, c in take(proto).items()}
         response = push(*args, **kwargs)
         missing = []
@@ -83,7 +84,8 @@ def supplying(pull: Callable[..., Any]) -> Callable[..., Any]:
     def pulled(*args: Any, **kwargs: Any) -> Any:
         """Bundle the objects of the messages that are complete and small."""
         call = signature(pull).bind(*args, **kwargs).arguments
-        request, state = call["request"], call["state"]
+        request = call["request"]
+        state = call["state"]
         wanted = MARK in request.message_ids
         if wanted:
             request.message_ids.remove(MARK)

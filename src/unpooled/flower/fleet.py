@@ -126,7 +126,9 @@ class _Loop:
 
 def _keep_connected(loop: _Loop) -> None:
     """Connect and serve, again and again; NodeRejected after `REFUSED` seconds of refusals."""
-    site, link, stop = loop.site, loop.link, loop.stop
+    site = loop.site
+    link = loop.link
+    stop = loop.stop
     pause, refused = RECONNECT[0], 0.0
     while not stop.is_set():
         loop.idle.set()
@@ -214,7 +216,8 @@ class _Connection:
             Headers({WAIT_HEADER: str(WAIT)}),
         ]
         self.client = FleetHttpClient.from_server_address(link.address, link.ca is None, link.ca, interceptors)
-        self.public, self.insecure = public_key_to_bytes(key.public_key()), link.ca is None
+        self.public = public_key_to_bytes(key.public_key())
+        self.insecure = link.ca is None
 
     def __enter__(self) -> _Connection:
         """Activate the node and start its heartbeat."""
@@ -280,7 +283,8 @@ class _Connection:
 
     def _pull_objects(self, found: PullMessagesResponse) -> dict[str, bytes]:
         """Pull the objects of a message one by one, as a stock SuperLink requires."""
-        run, tree = found.messages_list[0].metadata.run_id, found.message_object_trees[0]
+        run = found.messages_list[0].metadata.run_id
+        tree = found.message_object_trees[0]
         pull_object = make_pull_object_fn_protobuf(self.client.PullObject, self.node, run)
         contents = objects.pull([node.object_id for node in iterate_object_tree(tree)], pull_object)
         make_confirm_message_received_fn_protobuf(self.client.ConfirmMessageReceived, self.node, run)(tree.object_id)
@@ -291,7 +295,8 @@ class _Connection:
         run = reply.metadata.run_id
         reply.metadata.__dict__["_message_id"] = reply.object_id
         with no_object_id_recompute():
-            proto, nested = message_to_proto(remove_content_from_message(reply)), get_all_nested_objects(reply)
+            proto = message_to_proto(remove_content_from_message(reply))
+            nested = get_all_nested_objects(reply)
             if self.bundles:
                 bundle.fill([proto], [nested])
             request = PushMessagesRequest(

@@ -92,7 +92,8 @@ def supervised(folder: Path, address: str, *, hosts: Sequence[str] = (), insecur
 
 def _check_free(address: str) -> None:
     """RunError if something else listens at the address."""
-    name, port = host(address), int(address.rpartition(":")[2])
+    name = host(address)
+    port = int(address.rpartition(":")[2])
     try:
         with socket.socket(socket.AF_INET6 if ":" in name else socket.AF_INET) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -206,7 +207,8 @@ def admit(folder: Path, key: Path, name: str | None = None) -> str:
     str
         The name it is admitted under.
     """
-    public, name = keys.read_public_key(key), name or keys.name_in(key) or key.stem
+    public = keys.read_public_key(key)
+    name = name or keys.name_in(key) or key.stem
     if not NAME.fullmatch(name):
         raise BadParameter(f"{name!r} cannot be a node's name: use letters, digits, '-', '_', '.' and spaces")
     target = folder / "admitted" / f"{name}.pub"

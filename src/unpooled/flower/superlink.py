@@ -121,7 +121,8 @@ def supervise(parent: int, certificate: Certificate) -> None:
 def main() -> None:
     """Run Flower's SuperLink with our additions; the first argument is the token's file."""
     token = Path(sys.argv[1]).read_text()
-    certificate, mailboxes = Certificate(), Mailboxes()
+    certificate = Certificate()
+    mailboxes = Mailboxes()
     config: Any = uvicorn.config
     config.create_ssl_context = certificate.remember(config.create_ssl_context)
     config.HTTP_PROTOCOLS["auto"] = "unpooled.flower.bounded:Bounded"

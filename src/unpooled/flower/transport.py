@@ -97,7 +97,8 @@ class FlowerTransport:
 
 def _reply(message: Message) -> Reply:
     """A Flower message as a `Reply`, with an error if it cannot be read."""
-    request, node = message.metadata.reply_to_message_id, message.metadata.src_node_id
+    request = message.metadata.reply_to_message_id
+    node = message.metadata.src_node_id
     if message.has_error():
         return Reply(request, node, error=f"Flower: {message.error.reason}", lost=message.error.code in LOST)
     try:

@@ -42,7 +42,8 @@ class Followed(Layer):
 
     def sum(self, ask: Ask, down: Tree) -> Tree:
         """Ask once and keep the total; after a restart the kept total is given again."""
-        round, asked = self.journal.round + 1, digest(ask, down).hex()
+        round = self.journal.round + 1
+        asked = digest(ask, down).hex()
         kept = self._kept(round)
         if kept is not None:
             return self._again(round, ask, asked, kept)

@@ -33,7 +33,8 @@ def declare(kind: type, check: Check) -> None:
 
 def impossible(up: Tree, down: Tree, ranges: Ranges) -> str:
     """What is wrong with an answer, or nothing."""
-    answers, points = list(_parts(up, tuple(CHECKS))), list(_parts(down, (Params,)))
+    answers = list(_parts(up, tuple(CHECKS)))
+    points = list(_parts(down, (Params,)))
     paired = points if len(points) == len(answers) else [None] * len(answers)
     return next((wrong for a, p in zip(answers, paired) if (wrong := CHECKS[type(a)](a, p, ranges))), "")
 

@@ -42,7 +42,8 @@ class FitFederation:
     def __init__(self, index: int, fed: Federation, send: Callable[[Event], None]):
         """The federation that fit number `index` sees: its questions go to `send`, its totals come by a queue."""
         self.index, self._fed, self._send = index, fed, send
-        self.journal, self.min_clients = Journal(), fed.min_clients
+        self.journal = Journal()
+        self.min_clients = fed.min_clients
         self.names, self.columns, self.schema = fed.names, fed.columns, getattr(fed, "schema", None)
         self.totals: queue.Queue[Any] = queue.Queue(1)
 

@@ -114,7 +114,8 @@ def _tile(layer: nn.Module) -> int:
 
 def scores(layers: list[Any], weights: Sequence[Tensor], x: Tensor) -> Tensor:
     """Class scores (c, k, b, classes) of rows x (c, b, d); weights are (c, k, *shape) per parameter, in order."""
-    models, left = weights[0].shape[:2], iter(weights)
+    models = weights[0].shape[:2]
+    left = iter(weights)
     h = x[:, :, None, :]  # (c, b, 1, d)
     for layer in layers:
         if isinstance(layer, nn.Unflatten):
@@ -136,9 +137,11 @@ def _weighted(layer: Any, h: Tensor, weight: Tensor, bias: Tensor, shared: bool)
     h = h.movedim(-2, 1).flatten(0, 1)  # (g, b, ..., inputs)
     models = weight.shape[1] if shared else 1
     if shared:
-        weight, bias = weight.movedim((1, 2), (-2, -1)).flatten(-2), bias.flatten(1)
+        weight = weight.movedim((1, 2), (-2, -1)).flatten(-2)
+        bias = bias.flatten(1)
     else:
-        weight, bias = weight.flatten(0, 1).movedim(1, -1), bias.flatten(0, 1)
+        weight = weight.flatten(0, 1).movedim(1, -1)
+        bias = bias.flatten(0, 1)
     dense = isinstance(layer, nn.Linear)  # weight (g, inputs, out); else (g, channels, high, wide, out)
     h = torch.baddbmm(bias[:, None], h, weight) if dense else convolution(h, weight.movedim(1, 3), bias, *layer)
     return h.unflatten(-1, (models, -1))
@@ -263,7 +266,8 @@ def _parts(band: Tensor, plan: _Plan) -> tuple[Tensor, Tensor]:
 def _to_images(cols: Tensor, plan: _Plan) -> Tensor:
     """The gradient of `_patches`: columns are added to the image rows they were copied from."""
     g, b, height, width, c = plan.images
-    high, stride = plan.kernels[1], plan.stride[0]
+    high = plan.kernels[1]
+    stride = plan.stride[0]
     out = cols.new_zeros(g, b, height, width * c)
     cols = cols[..., : plan.patch].view(g, b, -1, high, width * c)
     for i in range(high):
@@ -274,7 +278,8 @@ def _to_images(cols: Tensor, plan: _Plan) -> Tensor:
 def _copy(into: Tensor, a: Tensor) -> None:
     """Copy `a`, four float32 numbers at a time where both are contiguous."""
     if _by_fours(into) and _by_fours(a):
-        into, a = into.view(torch.complex128), a.view(torch.complex128)
+        into = into.view(torch.complex128)
+        a = a.view(torch.complex128)
     into.copy_(a)
 
 

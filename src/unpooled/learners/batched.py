@@ -109,7 +109,8 @@ def _weighted(layer: Any, left: Iterator[Tensor], h: Tensor, m: int, channels_la
     if isinstance(layer, nn.GroupNorm):
         norm = _group_norm_channels_last if channels_last else _group_norm
         return norm(h, weight.flatten(), None if bias is None else bias.flatten(), m * layer.num_groups, layer.eps)
-    weight, bias = weight.to(h.dtype), None if bias is None else bias.to(h.dtype)
+    weight = weight.to(h.dtype)
+    bias = None if bias is None else bias.to(h.dtype)
     if isinstance(layer, nn.Linear):
         out = torch.bmm(h, weight.mT)
         return out if bias is None else out + bias[:, None]

@@ -43,7 +43,8 @@ def candidates(bases: int, nets: int, alone: bool) -> Candidates:
     Of the networks the first ones are the bases with the client's label shares, the next ones fine-tuned, the last ones, STARTS after
     ALONE_SHARES, trained alone; all but the first at TEMPERATURES. Path i corrects base i, the last path begins with nothing.
     """
-    alone_nets, none = STARTS * len(ALONE_SHARES) * len(TEMPERATURES), bases + nets
+    alone_nets = STARTS * len(ALONE_SHARES) * len(TEMPERATURES)
+    none = bases + nets
     tuned = max(nets - alone_nets, 0)
     listed = [("plain", base, -1, 0) for base in range(bases)]
     listed += [("tuned" if i < tuned else "alone", bases + i, -1, 0) for i in range(nets)]
@@ -88,7 +89,8 @@ class Axes(NamedTuple):
         found = np.swapaxes(by_column, -1, -2)
         scaled = self.axes.shape[-1] == self.axes.shape[-2]  # one axis per feature; principal axes are fewer
         axes = np.diagonal(self.axes, axis1=-2, axis2=-1)[..., None, :] if scaled else self.axes.astype(dtype)
-        centre, n = self.centre[..., None, :], raw.shape[-2]
+        centre = self.centre[..., None, :]
+        n = raw.shape[-2]
         step = max(1, CELLS * n // max(raw.size, 1))
         for start in range(0, n, step):  # blocks stay in the processor's cache
             some = (..., slice(start, start + step), slice(None))
@@ -122,7 +124,8 @@ def axes_of(raw: np.ndarray, w: np.ndarray, least: np.ndarray | float = 0.0, cou
 
 def _variances(raw: np.ndarray, share: np.ndarray, centre: np.ndarray) -> np.ndarray:  # (..., r)
     """Variances of columns (..., n, r) about a centre (..., r), from the shares (..., n) of the rows."""
-    total, n = np.zeros_like(centre), raw.shape[-2]
+    total = np.zeros_like(centre)
+    n = raw.shape[-2]
     step = max(1, CELLS * n // max(raw.size, 1))
     for start in range(0, n, step):  # blocks stay in the processor's cache
         some = slice(start, start + step)

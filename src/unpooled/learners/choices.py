@@ -73,7 +73,8 @@ class LearnerChoices(Adapting):
         sums = fed.sum(curvatures.column_sums, None)
         C = self._strength(fed, self._spread(fed, to_numpy(sums.x) / float(sums.n)))
         theta, *optimum = polishing.polish(fed, to_numpy(theta), trainer, weights, [int(i) for i in ids], C)
-        self.optimum_, self.equal_units_ = (optimum[0], optimum[1]), True
+        self.optimum_ = (optimum[0], optimum[1])
+        self.equal_units_ = True
         return theta
 
     def _strength(self, fed: Federation, spread: np.ndarray) -> Any:
@@ -141,13 +142,16 @@ class LearnerChoices(Adapting):
             ask = train_own.using(trainer=self.trainer_, own=own, epochs=self._epochs_alone)
             fed.tell(ask, Version(self.theta_, shares, label_shares(fed, self.trainer_["labels"])))
         if self._learned_by_steps:
-            ids, weights = own.get("ids") or list(range(k)), own.get("weights", "")
+            ids = own.get("ids") or list(range(k))
+            weights = own.get("weights", "")
             self.optimum_ = polishing.second_derivatives(fed, self.theta_, self.trainer_, weights, ids, float(self.C))
         inverse, centre = self._second_derivatives()
         spread = self._spread(fed, centre)
         self.one_theta_, single_inverse = self._fit_single(fed, inverse, spread)
-        none, optimism = np.array([NONE] * (1 + len(self.one_theta_))), self._optimism(fed)
-        single, unsaid = (self.one_theta_, single_inverse), personal.NOTHING_SAID
+        none = np.array([NONE] * (1 + len(self.one_theta_)))
+        optimism = self._optimism(fed)
+        single = (self.one_theta_, single_inverse)
+        unsaid = personal.NOTHING_SAID
         return Shared(self.theta_, shares, optimism, inverse, centre, none, *single, spread, *unsaid)
 
     def _calibrate(self, fed: Federation, down: Shared, options: dict[str, Any]) -> Shared:
@@ -213,7 +217,8 @@ class LearnerChoices(Adapting):
 
 def has_units(fed: Federation, spread: np.ndarray) -> bool:
     """Whether columns are as they were given, and their deviations (d,) far from 1: a penalty then depends on units."""
-    largest, least = spread.max(initial=0.0), spread[spread > 0].min(initial=1.0)
+    largest = spread.max(initial=0.0)
+    least = spread[spread > 0].min(initial=1.0)
     far = largest > UNITS or 0 < largest < 1 / UNITS or least < SMALL_UNITS
     return bool(far) and find_layer(fed, "find_moments") is None
 

@@ -123,7 +123,8 @@ def fit(problem: Paths, dtype: type = np.float32, steps: int | None = None) -> F
     stage = _next(constant, _at(constant, first, scores + first, intercepts), intercepts, INTERCEPT_STEPS)
     slopes: np.ndarray = np.zeros((*scores.shape[:3], ridge.shape[-1] - 1), dtype)
     single = _only_rows(rows)
-    maps, losses = [np.concatenate([slopes, stage.at], -1)], [_left_out(constant, stage, scores, single)]
+    maps = [np.concatenate([slopes, stage.at], -1)]
+    losses = [_left_out(constant, stage, scores, single)]
     stage = stage._replace(at=maps[0], root=_rough_root(rows, stage.bent, ridge[1]))
     for penalties in ridge[1:]:
         stage = _next(rows, stage, penalties, steps or (STEPS if two else SEVERAL_STEPS))
@@ -137,7 +138,8 @@ def _as_steps_take_them(problem: Paths, two: bool, dtype: type) -> tuple[Rows, n
     scores = np.swapaxes(problem.offsets, 2, 3)
     classes = np.arange(scores.shape[2])[:, None]
     if two:
-        scores, classes = scores[:, :, 1:] - scores[:, :, :1], classes[1:]
+        scores = scores[:, :, 1:] - scores[:, :, :1]
+        classes = classes[1:]
     hit = (problem.y[:, None] == classes).astype(dtype)
     columns: np.ndarray = np.ascontiguousarray(np.swapaxes(problem.columns, 1, 2), dtype)
     rows = Rows(columns, problem.w.astype(dtype), hit, two, problem.part)
@@ -170,7 +172,10 @@ def _first_intercepts(rows: Rows, scores: np.ndarray) -> np.ndarray:  # (clients
 
 def _next(rows: Rows, stage: Stage, ridge: np.ndarray, steps: int) -> Stage:
     """The paths after some steps under penalties (paths, r)."""
-    at, scores, p, penalty = stage.at, stage.scores, stage.p, ridge[:, None]
+    at = stage.at
+    scores = stage.scores
+    p = stage.p
+    penalty = ridge[:, None]
     before = direction = np.zeros_like(at)
     gain = np.ones((*at.shape[:2], 1, 1), at.dtype)
     for step in range(steps):
@@ -179,12 +184,14 @@ def _next(rows: Rows, stage: Stage, ridge: np.ndarray, steps: int) -> Stage:
         scaled = (np.swapaxes(stage.root, -1, -2) @ (stage.root @ gradient[..., None]))[..., 0]
         conjugate = np.maximum(_dot(gradient - before, scaled) / gain, 0) if step else 0.0  # Polak and Ribiere
         direction = scaled + conjugate * direction
-        before, gain = gradient, np.maximum(_dot(gradient, scaled), 1e-30)
+        before = gradient
+        gain = np.maximum(_dot(gradient, scaled), 1e-30)
         change = rows.times(direction)
         curved = rows.bend(p, change)[..., None, None] + _dot(penalty * direction, direction)
         length = _dot(gradient, direction) / np.maximum(curved, 1e-30)
         length = np.minimum(length, LONGEST / np.maximum(np.abs(change).max((2, 3), keepdims=True), 1e-30))
-        at, scores = at + length * direction, scores + length * change
+        at = at + length * direction
+        scores = scores + length * change
     return _at(rows, at, scores, ridge)
 
 
@@ -203,8 +210,10 @@ def _at(rows: Rows, at: np.ndarray, scores: np.ndarray, ridge: np.ndarray) -> St
 def _root(rows: Rows, bent: np.ndarray, ridge: np.ndarray) -> np.ndarray:  # (clients, paths, c, r, r)
     """The inverse of the Cholesky factor of the penalised second derivatives within each class."""
     some, weights = _curved(rows, bent)
-    wide, weights = rows.columns.shape[1], np.sqrt(weights)
-    second, scaled = np.empty((*bent.shape[:3], wide, wide), bent.dtype), np.empty_like(some.columns)
+    wide = rows.columns.shape[1]
+    weights = np.sqrt(weights)
+    second = np.empty((*bent.shape[:3], wide, wide), bent.dtype)
+    scaled = np.empty_like(some.columns)
     for path, c in np.ndindex(bent.shape[1:3]):
         np.multiply(some.columns, weights[:, path, c, None], out=scaled)
         second[:, path, c] = scaled @ np.swapaxes(scaled, 1, 2)
@@ -262,7 +271,8 @@ def _without_each(rows: Rows, stage: Stage, offsets: np.ndarray, single: np.ndar
 
     A class whose `single` row is left out is one that the client has not seen, see `_as_unseen`.
     """
-    leverage, along = np.empty_like(stage.scores), np.empty_like(rows.columns)
+    leverage = np.empty_like(stage.scores)
+    along = np.empty_like(rows.columns)
     for path, c in np.ndindex(leverage.shape[1:3]):
         np.matmul(stage.root[:, path, c], rows.columns, out=along)
         leverage[:, path, c] = np.einsum("brn,brn->bn", along, along)
@@ -291,10 +301,14 @@ def _as_unseen(left_out: np.ndarray, rows: Rows, scores: np.ndarray, offsets: np
     """
     if rows.two:
         sign = 2 * rows.hit[0, row] - 1
-        offset, others, place = sign * offsets[:, 0], np.zeros((1, 1), scores.dtype), 0
+        offset = sign * offsets[:, 0]
+        others = np.zeros((1, 1), scores.dtype)
+        place = 0
     else:
-        sign, place = 1.0, int(rows.hit[:, row].argmax())
-        offset, others = offsets[:, place], _log_sum(np.delete(scores, place, 1))
+        sign = 1.0
+        place = int(rows.hit[:, row].argmax())
+        offset = offsets[:, place]
+        others = _log_sum(np.delete(scores, place, 1))
     expected = _log_sum((offset - others + np.log(np.maximum(rows.w, 1e-30)))[..., None])  # (paths, 1)
     left_out[:, place, row] = sign * (offset[:, row] + np.log(PSEUDO_ROWS) - expected[:, 0])
 

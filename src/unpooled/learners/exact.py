@@ -103,8 +103,10 @@ def takes_newton_steps(inputs: int, classes: int) -> bool:
 def begin(fed: Federation, trainer: dict, C: float | np.ndarray) -> Path:
     """The path before its first point, all zeros; one SUM of the columns."""
     sums = fed.sum(column_sums, None)
-    centre, rows = to_numpy(sums.x) / float(sums.n), float(sums.n)
-    inputs, classes = trainer["inputs"], len(trainer["labels"])
+    centre = to_numpy(sums.x) / float(sums.n)
+    rows = float(sums.n)
+    inputs = trainer["inputs"]
+    classes = len(trainer["labels"])
     at = np.zeros((classes - 1) * (inputs + 1))
     exact = takes_newton_steps(inputs, classes)
     scale = spread = np.zeros(0)
@@ -126,7 +128,8 @@ def advance(fed: Federation, path: Path) -> tuple[Path, Info]:
     info = {"loglik": float(total.loglik / total.n)}
     path = path._replace(round=path.round + 1)
     if not _accepted(path, objective):
-        at, halvings = path.base + _shorter(path, objective) * (path.at - path.base), path.halvings + 1
+        at = path.base + _shorter(path, objective) * (path.at - path.base)
+        halvings = path.halvings + 1
         return path._replace(at=at, halvings=halvings, reached=halvings > MAX_HALVINGS), info
     path, step, moved = (_l_bfgs if path.scale.size else _newton)(path, gradient, total, pen)
     last = _left(path, moved) < CLOSE
@@ -261,10 +264,12 @@ def _remember(path: Path, gradient: np.ndarray) -> Path:
     """The path with its last step among those that L-BFGS keeps."""
     if path.round == 1:
         return path
-    step, change = path.at - path.base, path.gradient - gradient
+    step = path.at - path.base
+    change = path.gradient - gradient
     if step @ change <= 1e-12 * np.sqrt((step @ step) * (change @ change)):
         return path
-    steps, changes = np.vstack([path.steps, step]), np.vstack([path.changes, change])
+    steps = np.vstack([path.steps, step])
+    changes = np.vstack([path.changes, change])
     return path._replace(steps=steps[-MEMORY:], changes=changes[-MEMORY:])
 
 

@@ -74,7 +74,8 @@ class GroupMoments(NamedTuple):
 @client("learners.input_axes", SUM, adds=True)
 def input_axes(down: InputAxes, client: Client) -> AxesProduct:
     """Second moments of the columns times the axes."""
-    x, w = to_numpy(client.x), to_numpy(client.w)
+    x = to_numpy(client.x)
+    w = to_numpy(client.w)
     centred = (x - down.mean.astype(x.dtype)) * np.sqrt(w)[..., None].astype(x.dtype)
     product = np.swapaxes(centred, -1, -2) @ (centred @ to_numpy(down.axes).astype(x.dtype))
     return AxesProduct(product.astype(np.float64))
@@ -83,7 +84,8 @@ def input_axes(down: InputAxes, client: Client) -> AxesProduct:
 @client("learners.input_moments", SUM, batched=False)
 def input_moments(down: InputAxes, client: Client) -> InputMoments:
     """Second moments along the axes: of rows, and of the client's mean."""
-    z, w = along(down, client.x), to_numpy(client.w).astype(np.float64)
+    z = along(down, client.x)
+    w = to_numpy(client.w).astype(np.float64)
     n = w.sum()
     mean = (w @ z) / max(n, 1e-300)
     return InputMoments(n, pack_triangle((z * w[:, None]).T @ z), pack_triangle(n * np.outer(mean, mean)))
@@ -157,7 +159,8 @@ def find_groups(fed: Federation, mean: np.ndarray, rng: np.random.Generator) -> 
         live = to_numpy(total.n) > 0
         centres = centres[live]
         total = fed.sum(group_moments, GroupCentres(space, centres))
-    scatter, clients = scatters(centres, total), to_numpy(total.clients)
+    scatter = scatters(centres, total)
+    clients = to_numpy(total.clients)
     rows = to_numpy(total.n)
     degrees = max(float((clients - 1).clip(min=0).sum()) * centres.shape[1], 1.0)
     excess = max(float(scatter.sum()) / degrees - 1.0, 0.0)  # of the variance of means, in units of 1 / rows
@@ -194,7 +197,8 @@ def moved(centres: np.ndarray, total: GroupMoments) -> np.ndarray:
 
 def divide(centres: np.ndarray, total: GroupMoments) -> np.ndarray:
     """Centres after every group whose clients lie too far apart was divided, those furthest apart first."""
-    clients, n = to_numpy(total.clients), to_numpy(total.n)
+    clients = to_numpy(total.clients)
+    n = to_numpy(total.n)
     at = moved(centres, total)
     ratio = scatters(centres, total) / np.maximum((clients - 1) * centres.shape[1], 1.0)
     wide = [g for g in np.argsort(-ratio) if clients[g] > 1 and ratio[g] > APART]

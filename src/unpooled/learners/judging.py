@@ -97,13 +97,15 @@ def together(seen: list[Evidence]) -> Evidence:
     if len(seen) == 1:
         return one._replace(**{name: getattr(one, name)[None] for name in BY_CLIENT})
     raw, y, w = (side_by_side(arrays) for arrays in zip(*((own.raw, own.y, own.w) for own in seen)))
-    offsets, optimism = side_by_side([own.offsets for own in seen], 1), np.stack([own.optimism for own in seen])
+    offsets = side_by_side([own.offsets for own in seen], 1)
+    optimism = np.stack([own.optimism for own in seen])
     return one._replace(raw=raw, y=y, w=w, offsets=offsets, optimism=optimism)
 
 
 def side_by_side(arrays: Sequence[np.ndarray], axis: int = 0) -> np.ndarray:
     """Arrays on a new leading axis, with zeros appended along `axis` to the short ones."""
-    first, longest = arrays[0], max(a.shape[axis] for a in arrays)
+    first = arrays[0]
+    longest = max(a.shape[axis] for a in arrays)
     shape = (*first.shape[:axis], longest, *first.shape[axis + 1 :])
     found = np.zeros((len(arrays), *shape), first.dtype)
     for own, a in zip(np.moveaxis(found, axis + 1, 1), arrays):
@@ -117,7 +119,8 @@ def _judged(plan: Candidates, seen: Evidence, axes: int) -> Group:
     space = axes_of(some.raw, some.w, seen.spread, axes)
     fitted = corrected(seen, space)
     losses = losses_of(plan, some, fitted)
-    likely, total = stacking.likelihoods(losses), stacking.over_rows(losses, some.w)
+    likely = stacking.likelihoods(losses)
+    total = stacking.over_rows(losses, some.w)
     shares = stacking.shares(plan.prior, likely, some.w)
     return Group(some, seen.w.sum(-1, keepdims=True), space, fitted, losses, likely, shares, total)
 
@@ -138,7 +141,8 @@ def part_of(x: np.ndarray, y: np.ndarray, centre: np.ndarray, spread: np.ndarray
     Rows of which nearly all have one label tell as little as few of them. Nor may there be a row so far out, in units of the deviations
     `spread` (r,) about a centre (r,), that it makes up much of the second derivatives: a part may be without it.
     """
-    rows, enough = len(x), max(ENOUGH_ROWS, ROWS_PER_PARAMETER * (count_axes(*x.shape) + 1) * (classes - 1))
+    rows = len(x)
+    enough = max(ENOUGH_ROWS, ROWS_PER_PARAMETER * (count_axes(*x.shape) + 1) * (classes - 1))
     if rows < 2 * enough:
         return 1
     varied = 1 - ((np.bincount(y) / rows) ** 2).sum()  # 0.5 where two labels are equally many
@@ -197,8 +201,10 @@ def _kept(plan: Candidates, kept: np.ndarray, mix: np.ndarray, maps: np.ndarray)
 
 def reported_losses(plan: Candidates, found: Group, prior: np.ndarray, mix: np.ndarray) -> np.ndarray:
     """Mean losses (clients, 3): alone, shared and kept, the last by weights that the other rows give."""
-    alone, shared = plan.kind == "alone", (plan.kind == "plain") & (plan.offset == 0)
-    w, rows = found.seen.w, found.seen.w.sum(-1)
+    alone = plan.kind == "alone"
+    shared = (plan.kind == "plain") & (plan.offset == 0)
+    w = found.seen.w
+    rows = found.seen.w.sum(-1)
     least = (w * found.losses.min(-2)).sum(-1)  # by the best candidate of each row
     reported = np.full((len(w), 3), np.nan)
     if alone.any():

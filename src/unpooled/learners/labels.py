@@ -83,7 +83,8 @@ def distinct(y: np.ndarray) -> np.ndarray:
 def _incomplete(client: Client) -> np.ndarray:
     """How many rows have missing values, (...); found once."""
     if "incomplete" not in client.memo:
-        x, w = to_numpy(client.x), to_numpy(client.w)
+        x = to_numpy(client.x)
+        w = to_numpy(client.w)
         with np.errstate(all="ignore"):
             whole = not np.isnan(x.sum())
         missing = np.zeros(w.shape[:-1]) if whole else (np.isnan(x).any(-1) & (w > 0)).sum(-1)
@@ -216,7 +217,8 @@ def _positions(y: np.ndarray, labels: Sequence) -> tuple[np.ndarray, Any]:
     if _are_codes(y, known):
         return y, np.ones(y.shape, bool)
     if y.dtype.kind in "OU" or known.dtype.kind in "OU":
-        y, known = y.astype(str), known.astype(str)
+        y = y.astype(str)
+        known = known.astype(str)
     positions = np.searchsorted(known, y).clip(max=len(known) - 1)
     return positions, known[positions] == y
 

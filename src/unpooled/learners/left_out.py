@@ -20,7 +20,8 @@ def inverses_of(second: np.ndarray, classes: int) -> np.ndarray:  # (k, blocks, 
     k, q = second.shape[:2]
     if classes == 2 or q <= MAX_EXACT:
         return np.linalg.inv(second)[:, None]
-    free, wide = classes - 1, q // (classes - 1)
+    free = classes - 1
+    wide = q // (classes - 1)
     parts = second.reshape(k, free, wide, free, wide)
     first = parts.sum((1, 3))  # scores of the first class are 0: a common change of all others is one of it
     return np.linalg.inv(np.stack([first, *(parts[:, a, :, a] for a in range(free))], 1))
@@ -41,7 +42,8 @@ def without_each(
     x (n, d), y codes (n,), w (n,), log_p (n, c) at the optimum, inverse (blocks, r, r) as in `inverses_of`.
     """
     if part > 1:
-        found, some = log_p.copy(), slice(None, None, part)
+        found = log_p.copy()
+        some = slice(None, None, part)
         found[some] = without_each(x[some], y[some], w[some], log_p[some], inverse, centre)
         return found
     if log_p.shape[1] == 2:
@@ -59,7 +61,8 @@ def _of_two_classes(
     x: np.ndarray, y: np.ndarray, w: np.ndarray, log_p: np.ndarray, inverse: np.ndarray, centre: np.ndarray
 ) -> np.ndarray:  # (n, 2)
     """The same for two classes, of which only the difference of the scores matters."""
-    p, leverage = np.exp(log_p[:, 1]), np.empty(len(x))
+    p = np.exp(log_p[:, 1])
+    leverage = np.empty(len(x))
     for place, z in logistic.blocks(x, centre):
         leverage[place] = _forms(z, inverse)[0]
     leverage *= w

@@ -38,7 +38,9 @@ def part_moments(down: None, client: Client, *, weights: str, ids: list) -> Part
     equal = np.ones((*w.shape[:-1], len(ids)))
     share = to_numpy(client.state[weights])[..., ids] if weights in client.state else equal
     share = share / share.sum(-1, keepdims=True).clip(min=1e-300)  # (..., k)
-    total, sums, squares = w.sum(-1)[..., None], _summed(w, x), _summed(w, x**2)
+    total = w.sum(-1)[..., None]
+    sums = _summed(w, x)
+    squares = _summed(w, x**2)
     own_means = sums**2 / total.clip(min=1e-300)
     parts = (share[..., :, None] * a[..., None, :] for a in (sums, squares, own_means))
     return PartMoments(share * total, *parts)

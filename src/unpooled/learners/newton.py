@@ -50,7 +50,8 @@ def _block(one: Array, weight: Array) -> Array:
         rows = one[..., None, :, :]
         return namespace(one).swapaxes(rows * weight[..., None], -1, -2) @ rows
     (k, n), wide = weight.shape[-2:], one.shape[-1]
-    rows, weights = one.reshape(-1, n, wide), weight.reshape(-1, k, n)
+    rows = one.reshape(-1, n, wide)
+    weights = weight.reshape(-1, k, n)
     total = np.zeros((len(rows), k, wide, wide))
     for own, pieces in chunks(len(rows), n, (2 * k + 1) * wide, one):
         for part in pieces:
@@ -77,7 +78,8 @@ def _float64(a: Array) -> Array:
 def solve(matrix: np.ndarray, right: np.ndarray) -> np.ndarray:
     """matrix^-1 right for a symmetric matrix; directions without curvature are left where they are."""
     scale = np.sqrt(np.maximum(np.diag(matrix), np.finfo(float).tiny))
-    unit, scaled = matrix / np.outer(scale, scale), (right.T / scale).T
+    unit = matrix / np.outer(scale, scale)
+    scaled = (right.T / scale).T
     _, found, failed = lapack.dposv(unit, scaled, lower=1)
     if failed:
         found = np.linalg.lstsq(unit, scaled, rcond=1e-10)[0]

@@ -60,7 +60,8 @@ def own_version(down: Any, state: dict, own: dict) -> tuple[np.ndarray, np.ndarr
     `own` names their keys in the client's state: "weights" (with "ids", the positions of the learners, or "pairs" where weights are
     of pairs of a part and a learner), "theta" and "alpha".
     """
-    theta, weights = to_numpy(down.theta), to_numpy(down.weights)
+    theta = to_numpy(down.theta)
+    weights = to_numpy(down.weights)
     if own.get("weights") in state:
         weights = to_numpy(state[own["weights"]])
         weights = weights.sum(-2) if own.get("pairs") else weights[..., own.get("ids") or slice(None)]

@@ -146,7 +146,9 @@ def judged(down: Shared, client: Client, members: list[Client], trainer: dict, o
     """The candidates and their losses at the rows of each member of a stack."""
     learner = Trainer(**trainer)
     scored = client.memo.pop("scored", None) or scored_by(learner, down, client, members, own)
-    everything, spread, seen = learner._replace(hold_out=False), to_numpy(down.spread), []
+    everything = learner._replace(hold_out=False)
+    spread = to_numpy(down.spread)
+    seen = []
     for member, (log_bases, part) in zip(members, scored):
         log_bases = in_equal_units(calibrated_bases(log_bases, down.calibration), len(down.single))
         optimism = np.full(len(log_bases), float(down.optimism))
@@ -181,13 +183,17 @@ def evidence(
     """
     weights = _judging(learner, client)
     offsets = offsets_of(learner, to_numpy(client.state.get(NETS, NO_NETS)), x, log_bases, client.state)
-    raw, y = features(learner, x, log_bases), codes_of(client, learner.labels)
+    raw = features(learner, x, log_bases)
+    y = codes_of(client, learner.labels)
     more = np.zeros(len(offsets))
     more[: len(log_bases)] = optimism
     alone = learner.learner == "linear"
     live = weights > 0
     if not live.all():
-        raw, y, weights, offsets = raw[live], y[live], weights[live], offsets[:, live]
+        raw = raw[live]
+        y = y[live]
+        weights = weights[live]
+        offsets = offsets[:, live]
     return Evidence(raw, y, weights, offsets, more, len(log_bases), alone, spread if alone and len(spread) else 0.0)
 
 
@@ -196,7 +202,9 @@ def said_by(found: Judged, clients: int) -> CandidateShares:
     listed = len(found.plan.kind)
     said = CandidateShares(np.zeros((clients, listed)), np.zeros((clients, listed)), np.zeros(clients))
     for who, group in found.groups:
-        said.shares[who], said.losses[who], said.rows[who] = group.shares, group.total, group.rows[:, 0]
+        said.shares[who] = group.shares
+        said.losses[who] = group.total
+        said.rows[who] = group.rows[:, 0]
     return said
 
 

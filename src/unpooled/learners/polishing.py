@@ -27,10 +27,12 @@ def polish(fed: Federation, theta: np.ndarray, trainer: dict, weights: str, ids:
     A step after which a learner's loss is larger is shortened; a learner that begins worse than none at all begins with zeros.
     """
     sums = fed.sum(column_sums, None)
-    centre, classes = to_numpy(sums.x) / float(sums.n), len(trainer["labels"])
+    centre = to_numpy(sums.x) / float(sums.n)
+    classes = len(trainer["labels"])
     pen = penalty(classes, trainer["inputs"], C)
     at = _free(to_numpy(theta).astype(np.float64), centre, classes)
-    base, least = np.zeros_like(at), np.full(len(at), np.inf)
+    base = np.zeros_like(at)
+    least = np.full(len(at), np.inf)
     ask = part_curvature.using(trainer=trainer, weights=weights, ids=ids)
     for step in range(STEPS):
         total = fed.sum(ask, Learners(_thetas(at, centre), centre))
@@ -42,7 +44,8 @@ def polish(fed: Federation, theta: np.ndarray, trainer: dict, weights: str, ids:
         forward, moved = _newton_steps(at, total, second, pen)
         better = losses <= least + 1e-11 * np.abs(losses)
         shorter = base + SHORTER * (at - base)
-        base, at = np.where(better[:, None], at, base), np.where(better[:, None], forward, shorter)
+        base = np.where(better[:, None], at, base)
+        at = np.where(better[:, None], forward, shorter)
         least = np.where(better, losses, least)
         if better.all() and moved < NEAR:
             break
@@ -78,7 +81,8 @@ def second_derivatives(
 ) -> tuple[np.ndarray, np.ndarray]:
     """(inverses of the second derivatives of learners as they are, see `inverses_of`, centre (d,)); two SUMs."""
     sums = fed.sum(column_sums, None)
-    centre, classes = to_numpy(sums.x) / float(sums.n), len(trainer["labels"])
+    centre = to_numpy(sums.x) / float(sums.n)
+    classes = len(trainer["labels"])
     ask = part_curvature.using(trainer=trainer, weights=weights, ids=ids)
     total = fed.sum(ask, Learners(to_numpy(theta).astype(np.float64), centre))
     second = _second(total, penalty(classes, trainer["inputs"], C).matrix)

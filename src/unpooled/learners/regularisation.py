@@ -94,7 +94,9 @@ def next_penalty(tried: np.ndarray) -> float | None:
     """The C to be tried after those of `tried` (t, 2), log10 C and loss; None when the search is over."""
     order = tried[tried[:, 0].argsort()]
     place = int(order[:, 1].argmin())
-    step, low, high = np.log10(FACTOR), np.log10(LEAST), np.log10(MOST)
+    step = np.log10(FACTOR)
+    low = np.log10(LEAST)
+    high = np.log10(MOST)
     best = order[place, 0]
     if place == len(order) - 1 and best + step <= high:
         return float(10 ** (best + step))

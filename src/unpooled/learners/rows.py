@@ -43,7 +43,8 @@ def held_out(client: Client) -> np.ndarray:  # (..., n) bool
     It depends on the rows of each client alone, not on their order, on padding, or on how clients are stacked.
     """
     if "held_out" not in client.memo:
-        w, y = to_numpy(client.w), to_numpy(client.y)
+        w = to_numpy(client.w)
+        y = to_numpy(client.y)
         x = to_numpy(client.x)
         n, d = x.shape[-2:]
         flat = zip(x.reshape(-1, n, d), y.reshape(-1, n), w.reshape(-1, n))

@@ -41,7 +41,8 @@ def minibatches(client: Client, epochs: int, batch_size: int) -> Order:
     """Every row of positive weight once per epoch, in an order drawn from each client's generator."""
     w = to_numpy(client.w)
     drawn = [_shuffled(row_w, rng, epochs, batch_size) for row_w, rng in zip(w.reshape(-1, w.shape[-1]), client.rngs)]
-    steps, b = max(len(o) for o in drawn), max(o.shape[1] for o in drawn)
+    steps = max(len(o) for o in drawn)
+    b = max(o.shape[1] for o in drawn)
     rows = np.full((len(drawn), steps, b), -1)
     for padded, own in zip(rows, drawn):
         padded[: own.shape[0], : own.shape[1]] = own
@@ -63,7 +64,8 @@ def batches(order: Order, *arrays: Array, moves: np.ndarray | None = None) -> It
 
     With `moves` (..., steps, b, 3) the first array holds images, which are moved and mirrored by them (see `augment`).
     """
-    lead, n = order.rows.shape[:-2], arrays[0].shape[len(order.rows.shape[:-2])]
+    lead = order.rows.shape[:-2]
+    n = arrays[0].shape[len(order.rows.shape[:-2])]
     count = int(np.prod(lead, dtype=int))
     offset = (np.arange(count) * n).reshape(*lead, 1, 1)
     index = np.moveaxis(order.rows + offset, -2, 0).reshape(order.rows.shape[-2], -1)  # (steps, clients * b)
@@ -103,7 +105,8 @@ def train(
     d), y and w (..., n); `r` (..., n, k) are the responsibilities, theta may be (k, p); `scale` (k, d + 1, d + 1)
     preconditions linear learners; `moves` (..., steps, b, 3) augment images.
     """
-    xp, live = namespace(rows.x), learner.trained
+    xp = namespace(rows.x)
+    live = learner.trained
     theta = spread_over(theta, rows)
     initial = theta + 0 if step.prox else theta
     velocity = xp.zeros_like(theta) if velocity is None else _spread(velocity, theta.shape, rows.x)
@@ -112,7 +115,8 @@ def train(
         w = w * real
         s = r_b * (w / w.sum(-1, keepdims=True).clip(min=1e-12))[..., None]
         g = clipped(learner.gradient(theta, x, y, s)[..., :live], step.clip)
-        t, v = theta[..., :live], velocity[..., :live]
+        t = theta[..., :live]
+        v = velocity[..., :live]
         if step.weight_decay:
             g = g + step.weight_decay * t
         if step.prox:
@@ -152,7 +156,8 @@ def train_active(
     Parameters are those of `train`; with many models most responsibilities are near 0, and their steps are saved.
     """
     if rows.w.ndim == 1:
-        one, order = type(rows)(*(a[None] for a in rows)), Order(*(a[None] for a in order))
+        one = type(rows)(*(a[None] for a in rows))
+        order = Order(*(a[None] for a in order))
         moves = None if moves is None else moves[None]
         theta, velocity = train_active(learner, theta, one, r[None], order, step, velocity, idle, moves)
         return theta[0], velocity[0]
@@ -163,7 +168,8 @@ def train_active(
     velocity = namespace(theta).zeros_like(theta) if velocity is None else _spread(velocity, theta.shape, rows.x)
     if active.any():
         *clients, model = np.nonzero(active)  # one entry per pair of client and active model
-        pair_rows, pair_order = type(rows)(*_at(clients, *rows)), Order(*_at(clients, *order))
+        pair_rows = type(rows)(*_at(clients, *rows))
+        pair_order = Order(*_at(clients, *order))
         pair_r, pair_theta, pair_velocity = _at([*clients, model], namespace(r).swapaxes(r, -1, -2), theta, velocity)
         trained = train(
             learner,

@@ -38,7 +38,8 @@ def stacked(
     prior: np.ndarray, likelihood: np.ndarray, w: np.ndarray, pseudo: float = PSEUDO_ROWS
 ) -> np.ndarray:  # (..., j)
     """Weights by EM of the likelihood of the average, with `pseudo` rows that follow the prior."""
-    mix, held = np.broadcast_to(prior, (*w.shape[:-1], prior.shape[-1])), pseudo * prior
+    mix = np.broadcast_to(prior, (*w.shape[:-1], prior.shape[-1]))
+    held = pseudo * prior
     for _ in range(STEPS):
         gain = held / mix + _explained(mix, likelihood, w)  # the same of all candidates at the optimum
         mix = mix * gain**POWER
@@ -104,7 +105,8 @@ def hedged(mix: np.ndarray, constant: np.ndarray, w: np.ndarray) -> np.ndarray: 
     """Weights with UNEXPECTED rows more for the candidates that are `constant` (j,)."""
     if not constant.any():
         return mix
-    more, rows = UNEXPECTED * constant / constant.sum(), w.sum(-1, keepdims=True)
+    more = UNEXPECTED * constant / constant.sum()
+    rows = w.sum(-1, keepdims=True)
     return (rows * mix + more) / (rows + UNEXPECTED)
 
 

@@ -27,7 +27,8 @@ def histogram(values: Array, w: Array, edges: np.ndarray = EDGES) -> np.ndarray:
     """Weighted counts of values (..., n, o), such as standardised residuals, with weights w (..., n) or (..., n, o)."""
     bins: Any = np.searchsorted(edges, values)  # (..., n, o)
     *lead, _, o = bins.shape
-    column, count = np.arange(int(np.prod(lead)) * o).reshape(*lead, 1, o), len(edges) + 1
+    column = np.arange(int(np.prod(lead)) * o).reshape(*lead, 1, o)
+    count = len(edges) + 1
     weights = np.broadcast_to(w if w.ndim == bins.ndim else w[..., None], bins.shape)
     flat = np.bincount((column * count + bins).ravel(), weights.ravel(), minlength=column.size * count)
     return flat.reshape(*lead, o, count)

@@ -86,7 +86,8 @@ class LBFGS(NamedTuple):
 
 def lbfgs(start: np.ndarray) -> LBFGS:
     """The state before the first evaluation."""
-    nothing, memory = np.zeros_like(start), np.zeros((MEMORY, len(start)))
+    nothing = np.zeros_like(start)
+    memory = np.zeros((MEMORY, len(start)))
     return LBFGS(start, start, np.inf, nothing, nothing, 1.0, memory, memory)
 
 
@@ -104,7 +105,8 @@ def shorten(state: LBFGS) -> LBFGS:
     if length < SHORTEST:
         blank = np.zeros_like(state.steps)
         direction = -state.gradient / max(float(np.linalg.norm(state.gradient)), 1e-300)
-        state, length = state._replace(direction=direction, steps=blank, turns=blank), 0.1
+        state = state._replace(direction=direction, steps=blank, turns=blank)
+        length = 0.1
     return state._replace(at=state.base + length * state.direction, length=length)
 
 
@@ -112,9 +114,11 @@ def keep(state: LBFGS, value: float, gradient: np.ndarray, first_length: float =
     """Accept the evaluated point; the next lies along the quasi-Newton direction, or down the gradient at first."""
     steps, turns = state.steps, state.turns
     if np.isfinite(state.value):
-        s, t = state.at - state.base, gradient - state.gradient
+        s = state.at - state.base
+        t = gradient - state.gradient
         if s @ t > 1e-10 * np.linalg.norm(s) * np.linalg.norm(t):
-            steps, turns = np.vstack([steps[1:], s]), np.vstack([turns[1:], t])
+            steps = np.vstack([steps[1:], s])
+            turns = np.vstack([turns[1:], t])
     direction = _two_loops(gradient, steps, turns)
     if not turns.any():
         direction = direction * (first_length / max(float(np.linalg.norm(gradient)), 1e-300))

@@ -33,7 +33,8 @@ def _lower(d: int) -> np.ndarray:
 def _mirror(d: int) -> np.ndarray:
     """For each entry of a flattened symmetric (d, d) matrix, its position in the packed triangle."""
     i, j = np.indices((d, d)).reshape(2, -1)
-    low, high = np.minimum(i, j), np.maximum(i, j)
+    low = np.minimum(i, j)
+    high = np.maximum(i, j)
     return high * (high + 1) // 2 + low
 
 

@@ -60,11 +60,13 @@ def cdf(law: Laws, value: np.ndarray) -> np.ndarray:  # (c,) -> (c,)
 
 def quantile(law: Laws, p: float) -> np.ndarray:  # (c,)
     """The quantile of each cell at level p, (c,), by bisection."""
-    low, high = (law.means - 9 * law.scales).min(axis=1), (law.means + 9 * law.scales).max(axis=1)
+    low = (law.means - 9 * law.scales).min(axis=1)
+    high = (law.means + 9 * law.scales).max(axis=1)
     for _ in range(HALVINGS):
         middle = (low + high) / 2
         above = cdf(law, middle) > p
-        low, high = np.where(above, low, middle), np.where(above, middle, high)
+        low = np.where(above, low, middle)
+        high = np.where(above, middle, high)
     return (low + high) / 2
 
 

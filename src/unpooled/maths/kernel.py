@@ -127,7 +127,8 @@ def _even(n: int, most: int) -> list[slice]:
 
 def _segments(n: int, most: int) -> list[slice]:
     """Slices of 0 to n whose lengths are multiples of SEGMENT, and one for the remainder."""
-    whole, step = n // SEGMENT * SEGMENT, most // SEGMENT * SEGMENT
+    whole = n // SEGMENT * SEGMENT
+    step = most // SEGMENT * SEGMENT
     pieces = [slice(a, min(a + step, whole)) for a in range(0, whole, step)]
     return [*pieces, slice(whole, n)] if whole < n else pieces
 

@@ -85,7 +85,8 @@ def _start(x: np.ndarray, w: np.ndarray, labels: np.ndarray, shape: str) -> Para
 
 def improved(x: np.ndarray, w: np.ndarray, params: Params, shape: str) -> Fit | None:
     """EM from these parameters; None if a component is left with almost no rows."""
-    before, reg = -np.inf, RIDGE * variance(x, w)
+    before = -np.inf
+    reg = RIDGE * variance(x, w)
     for _ in range(MAX_ITER):
         stats = mixture.e_step(params, x, w, shape)
         if stats.loglik - before < 1e-4 * len(x):

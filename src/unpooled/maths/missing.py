@@ -59,7 +59,8 @@ def add(
     The rows are those at flat indices `places` of x (batch, n, d), with weights w (batch, n).
     """
     batch, n, d = x.shape
-    rows, owner = x.reshape(-1, d), places // n
+    rows = x.reshape(-1, d)
+    owner = places // n
     gapped = Gapped(rows, w.reshape(-1), places, owner, *patterns(rows, places))
     if fits(kernel, len(gapped.patterns)):
         projections(kernel, gapped.patterns)  # all at once; the portions below read the cache
@@ -78,7 +79,8 @@ def _add_range(
 ) -> None:
     """Add the sums of the gapped rows start to stop, which are all those of some leading indices."""
     leads, own = namespace(gapped.rows).unique(gapped.owner[start:stop], return_inverse=True)
-    total, loglik = kernel.empty(len(leads)), sums[3][leads] * 0
+    total = kernel.empty(len(leads))
+    loglik = sums[3][leads] * 0
     most = room(kernel.width, gapped.rows) if len(leads) == 1 else stop - start
     for which, runs in portions(gapped.ids[start:stop], kernel, most):
         here = gapped.places[start + which]
@@ -187,7 +189,8 @@ def conditional(params: Any, x: Array, shape: str) -> Iterator[Given]:
     found, ids = patterns(x, places)
     log_weights = cast(log(double(params.weights, x)), x)[:, None]
     for which, runs in portions(ids, kernel, room(kernel.width, x)):
-        here, holes = places[which], [found[run.pattern] for run in runs]
+        here = places[which]
+        holes = [found[run.pattern] for run in runs]
         q, parts = (_dependent if kernel.by_pattern else _independent)(kernel, x[here], runs, np.array(holes))
         r, _ = responsibilities(q + log_weights, 1.0)
         for run, u, (means, covs) in zip(runs, holes, parts):
@@ -197,7 +200,8 @@ def conditional(params: Any, x: Array, shape: str) -> Iterator[Given]:
 
 def _dependent(kernel: Full, x: Array, runs: list[Run], found: np.ndarray) -> tuple[Array, list[tuple[Array, Array]]]:
     """Log densities (1, k, n), and (means, covs) of the missing values of each run, for dependent columns."""
-    made, parts = projections(kernel, found), []
+    made = projections(kernel, found)
+    parts = []
     y, q = whitened(kernel, x, runs, made)
     for run, p, holes in zip(runs, made, found):
         u = np.flatnonzero(holes)
@@ -237,7 +241,8 @@ def conditional_moments(params: Any, x: Array, shape: str) -> tuple[Array, Array
     missing.
     """
     x = floating(x)
-    mean, covariance = double(x, x) + 0, zeros((*x.shape, x.shape[-1]), x)
+    mean = double(x, x) + 0
+    covariance = zeros((*x.shape, x.shape[-1]), x)
     for g in conditional(params, x, shape):
         r = double(g.r, x)
         middle = (r[:, :, None] * g.means).sum(1)

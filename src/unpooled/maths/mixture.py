@@ -81,7 +81,8 @@ def _complete(
     n, parts, holes = x.shape[1], [], []
     for lead, pieces in chunks(len(x), n, kernel.width, x):
         b = lead.stop - lead.start
-        total, loglik = kernel.empty(b), zeros((b,), x)
+        total = kernel.empty(b)
+        loglik = zeros((b,), x)
         for rows in pieces:
             z, v, absent = _load(kernel, x[lead, rows], w[lead, rows])
             if absent is not None:
@@ -98,7 +99,8 @@ def _load(kernel: Any, x: Array, w: Array | None) -> tuple[Array, Array | None, 
     Rows with missing values become the centre with weight 0; `missing` adds them later.
     """
     xp = namespace(x)
-    x, w = fold(x), None if w is None else fold(w)
+    x = fold(x)
+    w = None if w is None else fold(w)
     z = columns(x, w, kernel.centre)
     if not kernel.by_pattern or not has_nan(z):
         return z, w, None
@@ -182,8 +184,10 @@ def log_joint(params: Params, x: Array, shape: str) -> Array:
     array of shape (..., n, k)
     """
     xp, x = namespace(x), floating(x)
-    rows, kernel = x.reshape(-1, x.shape[-1]), kernel_for(params, shape, x)
-    out, holes = cast(zeros((len(rows), len(params.weights)), x), x), []
+    rows = x.reshape(-1, x.shape[-1])
+    kernel = kernel_for(params, shape, x)
+    out = cast(zeros((len(rows), len(params.weights)), x), x)
+    holes = []
     for _, pieces in chunks(1, len(rows), kernel.width, x):
         for piece in pieces:
             z, _, absent = _load(kernel, rows[None, piece], None)

@@ -60,7 +60,8 @@ def patterns(rows: Array, places: Array) -> tuple[np.ndarray, Array]:
 
 def projections(kernel: Full, found: np.ndarray) -> list[Projection]:
     """The projection of each pattern (p, d); patterns with equally many missing values are factorised together."""
-    keys, counts = [p.tobytes() for p in found], found.sum(1)
+    keys = [p.tobytes() for p in found]
+    counts = found.sum(1)
     new = np.array([key not in kernel.known for key in keys], dtype=bool)
     made: dict[bytes, Projection] = {}
     for u in np.unique(counts[new]).tolist():
@@ -79,7 +80,8 @@ def fits(kernel: Full, count: int) -> bool:
 
 def _project(kernel: Full, which: np.ndarray, u: int) -> Iterator[Projection]:
     """Projections of patterns (p, d) with u missing values each."""
-    xp, like = namespace(kernel.whiten), kernel.centre
+    xp = namespace(kernel.whiten)
+    like = kernel.centre
     holes = np.nonzero(which)[1].reshape(-1, u)
     span = kernel.whiten[:, :, xp.asarray(holes)]  # (k, d, p, u)
     q, r = xp.linalg.qr(xp.moveaxis(span, 2, 0))  # (p, k, d, u)
@@ -87,9 +89,11 @@ def _project(kernel: Full, which: np.ndarray, u: int) -> Iterator[Projection]:
     whiten = (kernel.whiten - q @ (across @ kernel.whiten)) * double(~which, like)[:, None, None, :]
     const = kernel.log_scale - xp.log(abs(xp.einsum("...ii->...i", r))).sum(-1) + u / 2 * LOG_2PI + 0.5
     if kernel.common:  # the components' maps differ only in the shift
-        maps, shift = homogeneous(whiten, 0 * kernel.shift[:1]), kernel.shift @ whiten[:, 0].swapaxes(-1, -2)
+        maps = homogeneous(whiten, 0 * kernel.shift[:1])
+        shift = kernel.shift @ whiten[:, 0].swapaxes(-1, -2)
     else:
-        maps, shift = homogeneous(whiten, kernel.shift), whiten[:, 0, :0]
+        maps = homogeneous(whiten, kernel.shift)
+        shift = whiten[:, 0, :0]
     return (Projection(*p) for p in zip(cast(maps, like), cast(shift, like), q @ across, cast(const, like)))
 
 
@@ -120,7 +124,8 @@ def _order(ids: Array) -> Array:
 def portions(ids: Array, kernel: Any, most_rows: int) -> Iterator[tuple[Array, list[Run]]]:
     """Yield (indices of rows, their runs counted from 0), sorted by pattern; every row comes once."""
     xp = namespace(ids)
-    order, counts = _order(ids), to_numpy(xp.bincount(ids))
+    order = _order(ids)
+    counts = to_numpy(xp.bincount(ids))
     present = np.flatnonzero(counts)
     counts = counts[present]
     for runs in _slices(present, counts, most_rows, max(1, AT_ONCE // (kernel.width * (kernel.size[1] + 1)))):
@@ -137,7 +142,8 @@ def whitened(kernel: Full, x: Array, runs: list[Run], made: list[Projection]) ->
     xp, k = namespace(x), kernel.size[0]
     z = columns(x[None], None, kernel.centre)[0]
     z[1:] = xp.where(xp.isnan(z[1:]), 0, z[1:])
-    y, q = buffer("y", (1, 2 if kernel.common else k, *z.shape), z), buffer("const", (1, k, z.shape[1]), z)
+    y = buffer("y", (1, 2 if kernel.common else k, *z.shape), z)
+    q = buffer("const", (1, k, z.shape[1]), z)
     for run, p in zip(runs, made):
         part = slice(run.start, run.stop)
         y[0, : len(p.maps), :, part] = p.maps @ z[:, part]

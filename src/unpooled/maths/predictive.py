@@ -82,7 +82,8 @@ def quantiles(
 
     Variances `of_intercept` and `of_group` and the leverage are over the noise.
     """
-    offsets, n = shared_offsets(post, group), len(z)
+    offsets = shared_offsets(post, group)
+    n = len(z)
     rows = (z - post.feature_mean - offsets.features) @ along.basis  # (n, k)
     shift = np.broadcast_to(post.intercept + offsets.targets, (n, len(post.noise_variance)))
     intercept_factor = np.broadcast_to(offsets.intercept_factor, (n, 1))[:, 0]
@@ -101,7 +102,9 @@ def quantiles(
 def _quantile(mix: Mixture, mean: np.ndarray, scale: np.ndarray, p: float) -> np.ndarray:  # (n,)
     """The quantile (n,) at level p, by Newton's method with bisection between the quantiles of the components."""
     each = mean + scale * stdtrit(mix.dof, p)
-    low, high, found = each.min(1), each.max(1), each @ mix.weights
+    low = each.min(1)
+    high = each.max(1)
+    found = each @ mix.weights
     left = np.arange(len(found))  # rows that have not converged
     for _ in range(MAX_STEPS):
         at, spread = found[left], scale[left]

@@ -36,7 +36,8 @@ class Ranges(NamedTuple):
 def everything(lists: np.ndarray, rows: np.ndarray, lowest: np.uint64 = LOWEST) -> Ranges:
     """One range of all numbers per list, to find the distinct values of each list."""
     m = len(lists)
-    low, high = np.full(m, lowest), np.full(m, HIGHEST)
+    low = np.full(m, lowest)
+    high = np.full(m, HIGHEST)
     return Ranges(np.asarray(lists, np.int64), low, high, np.zeros(m), np.asarray(rows, float), np.full(m, np.nan))
 
 
@@ -52,7 +53,8 @@ def is_open(ranges: Ranges) -> np.ndarray:
 
 def thresholds(ranges: Ranges) -> np.ndarray:
     """Keys (m, t), in order, whose counts cut each range into parts."""
-    low, high = ranges.low[:, None], ranges.high[:, None]
+    low = ranges.low[:, None]
+    high = ranges.high[:, None]
     width = high - low + np.uint64(1)
     step = np.arange(1, PARTS, dtype=np.uint64)
     parts = np.uint64(PARTS)

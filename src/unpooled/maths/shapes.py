@@ -31,7 +31,10 @@ class Full:
 
     def __init__(self, params: Any, shape: str, like: Array, centre: Array | None = None):
         k, d = params.means.shape
-        self.shape, self.size, self.width, self.means = shape, (k, d), k * (d + 1), params.means
+        self.shape = shape
+        self.size = (k, d)
+        self.width = k * (d + 1)
+        self.means = params.means
         self.factors = gaussian.cholesky(_stacked(params, shape))  # (k or 1, d, d)
         self.whiten = gaussian.inverse_triangle(self.factors)
         self.centre = _centre(params, like) if centre is None else centre
@@ -115,7 +118,8 @@ class Tied:
 
     def __init__(self, params: Any, shape: str, like: Array, centre: Array | None = None):
         k, d = params.means.shape
-        self.size, self.width = (k, d), 2 * (d + 1) + k
+        self.size = (k, d)
+        self.width = 2 * (d + 1) + k
         self.factor = gaussian.cholesky(_stacked(params, shape))[0]
         whiten = gaussian.inverse_triangle(self.factor[None])[0]
         self.centre = _centre(params, like) if centre is None else centre
@@ -143,14 +147,16 @@ class Tied:
     def gather(self, total: list[Array], ys: list[Array], r: Array) -> None:
         """Add the moments of the groups' columns with responsibilities r (b, k, n) to `total`."""
         for g, y, second in zip(self.groups, ys, total[1:]):
-            mine, across = r[:, g.members], y.swapaxes(1, 2)
+            mine = r[:, g.members]
+            across = y.swapaxes(1, 2)
             accumulate(total[0][:, g.members], mine @ across)
             accumulate(second, (y * mine.sum(1)[:, None]) @ across)
 
     def finish(self, total: list[Array]) -> tuple[Array, Array, Array]:
         """(n (b, k), x (b, k, d), packed xx) of the totals."""
         xp = namespace(total[0])
-        n, v = total[0][..., 0], xp.concatenate(self.white, 0)
+        n = total[0][..., 0]
+        v = xp.concatenate(self.white, 0)
         a = total[0][..., 1:] - n[..., None] * v
         yy = sum(t[..., 1:, 1:] for t in total[1:])
         cross = a.swapaxes(-1, -2) @ v
@@ -165,7 +171,10 @@ class Diagonal:
 
     def __init__(self, params: Any, shape: str, like: Array, centre: Array | None = None):
         k, d = params.means.shape
-        self.shape, self.size, self.width, self.means = shape, (k, d), 3 * d + 1 + k, params.means
+        self.shape = shape
+        self.size = (k, d)
+        self.width = 3 * d + 1 + k
+        self.means = params.means
         self.variances = gaussian.positive(gaussian.variances(params, shape))
         self.centre = _centre(params, like) if centre is None else centre
         shift = params.means - double(self.centre, like)
@@ -217,8 +226,12 @@ class Diagonal:
     def finish(self, total: list[Array]) -> tuple[Array, Array, Array]:
         """(n (b, k), x (b, k, d), xx) of the totals; a missing value counts as its mean with its variance."""
         d, t = self.size[1], total[0]
-        n, first, second, absent = t[..., :1], t[..., 1 : d + 1], t[..., d + 1 : 2 * d + 1], t[..., 2 * d + 1 :]
-        shift, there = namespace(t).concatenate(self.shift, 0), n - absent
+        n = t[..., :1]
+        first = t[..., 1 : d + 1]
+        second = t[..., d + 1 : 2 * d + 1]
+        absent = t[..., 2 * d + 1 :]
+        shift = namespace(t).concatenate(self.shift, 0)
+        there = n - absent
         x = first - shift * there
         xx = second - shift * (first + x) + self.variances * absent
         return n[..., 0], x, xx if self.shape == "diag" else xx.mean(-1)

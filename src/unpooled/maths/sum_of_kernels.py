@@ -45,7 +45,8 @@ def features(log_scale: Array, weights: Array, parts: Parts, x: Array) -> np.nda
     columns = parts.columns.astype(np.int64)
     hinges = np.maximum(x[..., columns] - parts.knots, 0.0) - parts.centres
     length = np.exp(log_scale)
-    kernel, fine = nystroem(length, parts.points, x), nystroem(SHORTER * length, parts.fine, x)
+    kernel = nystroem(length, parts.points, x)
+    fine = nystroem(SHORTER * length, parts.fine, x)
     return weights[blocks(x.shape[-1], parts)] * on_grid(np.concatenate([x, hinges, kernel, fine], -1), parts.steps)
 
 

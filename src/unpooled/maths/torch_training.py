@@ -49,8 +49,12 @@ def minus_evidence(z: Tensor, y: Tensor, w: Tensor, leaves: dict[str, Tensor]) -
     Each client has its own log_noise and log_prior, the logarithms of variances.
     """
     noise, prior = leaves["log_noise"], leaves["log_prior"]  # (...,)
-    n, o, root = w.sum(-1), y.shape[-1], w.sqrt()[..., None]
-    rz, ry, ratio = z * root, y * root, torch.exp(prior - noise)[..., None, None]
+    n = w.sum(-1)
+    o = y.shape[-1]
+    root = w.sqrt()[..., None]
+    rz = z * root
+    ry = y * root
+    ratio = torch.exp(prior - noise)[..., None, None]
     few = z.shape[-2] < z.shape[-1]  # fewer rows than features: use the smaller of the two equivalent matrices
     inner = ratio * (rz @ rz.mT if few else rz.mT @ rz)
     factor, failed = torch.linalg.cholesky_ex(inner + torch.eye(inner.shape[-1], dtype=z.dtype, device=z.device))
@@ -185,7 +189,8 @@ def moved(states: dict[str, Adam], gradient: Sequence[Tensor], rate: float | Ten
     """
     found = {}
     for (k, (at, first, second, taken)), g in zip(states.items(), gradient):
-        g, at = torch.nan_to_num(g, nan=0.0, posinf=0.0, neginf=0.0), at.detach()
+        g = torch.nan_to_num(g, nan=0.0, posinf=0.0, neginf=0.0)
+        at = at.detach()
         first.lerp_(g, 1 - BETA_1)
         second.mul_(BETA_2).addcmul_(g, g, value=1 - BETA_2)
         step = torch.div(second, 1 - BETA_2 ** (taken + 1), out=g).sqrt_().add_(1e-8)
@@ -218,7 +223,9 @@ def register(name: str, module: torch.nn.Module) -> None:
         module_copy = copy.deepcopy(
             module
         ).double()  # functional_call swaps parameters in: threads must not share the module
-        theta, omega, rows = _as_tensors(kernel.theta), _as_tensors(kernel.omega), torch.as_tensor(x)
+        theta = _as_tensors(kernel.theta)
+        omega = _as_tensors(kernel.omega)
+        rows = torch.as_tensor(x)
         one = lambda theta, x: torch.func.functional_call(module_copy, {**omega, **theta}, (x,))  # noqa: E731
         if any(theta[k].ndim > p.ndim for k, p in module_copy.named_parameters()):  # one theta per client
             z = torch.func.vmap(one)(theta, rows)

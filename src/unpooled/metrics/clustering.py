@@ -32,7 +32,8 @@ def score(truth: Labels, found: Labels) -> Scores:
         raise BadData("truth and found must name the same clients, with one label for each row")
     y, z = ([np.asarray(side[n]) for n in names] for side in (truth, found))
     rows = [len(a) for a in y]
-    all_y, all_z = np.concatenate(y), np.concatenate(z)
+    all_y = np.concatenate(y)
+    all_z = np.concatenate(z)
     k = len(np.unique(all_z))
     return Scores(
         float(adjusted_rand_score(all_y, all_z)),

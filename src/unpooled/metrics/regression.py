@@ -46,7 +46,8 @@ def width(lower: Any, upper: Any) -> float:
 
 def normal_interval(mean: Any, std: Any) -> Interval:
     """Central intervals of normal predictions."""
-    mean, std = np.asarray(mean), np.asarray(std)
+    mean = np.asarray(mean)
+    std = np.asarray(std)
 
     def interval(level: float) -> tuple[np.ndarray, np.ndarray]:
         half = norm.ppf(0.5 + level / 2) * std

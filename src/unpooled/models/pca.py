@@ -213,7 +213,9 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
 
     def _check_sums(self, first: Sums, names: list[str]) -> None:
         """Refuse too few rows, missing values, and more components than the data have."""
-        rows, gaps, d = float(first.rows), to_numpy(first.missing), len(first.x)
+        rows = float(first.rows)
+        gaps = to_numpy(first.missing)
+        d = len(first.x)
         if rows < 2:
             raise BadData(f"all clients together have {rows:g} rows: principal components need at least 2")
         if gaps.any():

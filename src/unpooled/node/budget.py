@@ -72,7 +72,8 @@ def read(section: Any, where: str) -> Budget | None:
 
 def _check_unit(section: Mapping[str, Any], where: str) -> None:
     """Refuse `unit` without `max_rows_per_unit`, and values of the wrong kind."""
-    unit, most = section.get("unit"), section.get("max_rows_per_unit")
+    unit = section.get("unit")
+    most = section.get("max_rows_per_unit")
     if unit is not None and not isinstance(unit, str):
         raise BadParameter(
             f'{where}: [privacy] unit = {unit!r} should be the name of a column, as in unit = "patient_id"'
@@ -123,7 +124,8 @@ def add_noise(
         Whether the peers' keys are pinned. Only then do nodes share the noise of a masked total: otherwise a coordinator could invent
         the other nodes.
     """
-    ask, node = answered.ask, answered.client.name
+    ask = answered.ask
+    node = answered.client.name
     if budget is None or looks is None:
         raise Refused(f"{node!r} has no privacy budget: its owner writes [privacy] into policy.toml")
     mu2 = _checked_cost(answered, budget)
@@ -137,7 +139,8 @@ def add_noise(
 
 def _checked_cost(answered: Answered, budget: Budget) -> float:
     """The cost mu^2 that the question names; refused if no noise could make its answer private."""
-    ask, client = answered.ask, answered.client
+    ask = answered.ask
+    client = answered.client
     if ask.name not in SENSITIVITY:
         raise Refused(f"{ask.name} does not bound what one row can change: no noise makes it private")
     if budget.delta * answered.n_rows >= 1:

@@ -105,7 +105,8 @@ def site(config: NodeConfig) -> Site:
     rules()
     source = table_source(config)
     source.mapping  # noqa: B018  # reads the names of the columns, and complains
-    vault, ledger = Folder(config.paths["state"]), Ledger(config.paths["ledger"])
+    vault = Folder(config.paths["state"])
+    ledger = Ledger(config.paths["ledger"])
     identity = None if config.key is None or not config.key.is_file() else read_identity(config.key)
     return Site(config.name, source, vault, policy=rules, ledger=ledger, also=config.questions, identity=identity)
 

@@ -158,7 +158,8 @@ def entries_after(
     with open(path, "rb") as file:
         file.seek(offset)
         for text in file:
-            offset, number = offset + len(text), number + 1
+            offset = offset + len(text)
+            number = number + 1
             entry = _parse(text, path, number)
             if entry["before"] != before or entry["hash"] != _hash(entry):
                 raise RunError(f"{path} was changed: line {number} does not fit the line before it")
@@ -248,7 +249,8 @@ def _shape(shape: list[int]) -> str:
 
 def answer_line(request: dict[str, Any], sent: Tree, ask: Ask, dry: bool) -> Line:
     """What is written down of an answer."""
-    leaves, content = list(tree.iter_paths(sent)), wire.pack({}, sent)
+    leaves = list(tree.iter_paths(sent))
+    content = wire.pack({}, sent)
     return Line(
         run=request["run"],
         round=request["round"],

@@ -50,7 +50,8 @@ def check(
         Whether it is what an approved study asks next.
     """
     for option, value in _numbers(options):
-        low, high = limits.get(AT_LEAST.get(option, "")), limits.get(AT_MOST.get(option, ""))
+        low = limits.get(AT_LEAST.get(option, ""))
+        high = limits.get(AT_MOST.get(option, ""))
         if (low is not None and value < low) or (high is not None and value > high):
             bound = f"at least {low:g}" if high is None else f"at most {high:g}"
             raise Refused(

@@ -44,7 +44,8 @@ class OpenTable:
         if self._rows is None or self._rows[0] != (request["run"], columns, wanted):
             rows = self._read(columns, wanted)
             if session is not None and policy.min_rows_per_component > 0 and not session.study.privacy:
-                least, secret = policy.min_rows_per_component, node_secret(self.vault)
+                least = policy.min_rows_per_component
+                secret = node_secret(self.vault)
                 admit_table(self.vault, rows.parts(), columns or [], least, secret)
             self._rows = (request["run"], columns, wanted), rows
         return self._rows[1]

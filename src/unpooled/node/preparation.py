@@ -34,7 +34,9 @@ def limit_units(chunks: Iterable[Columns], preparation: Preparation, where: str)
     if preparation.unit is None:
         yield from chunks
         return
-    seen, counts, dropped = np.array([], dtype=str), np.array([], dtype=np.int64), 0
+    seen = np.array([], dtype=str)
+    counts = np.array([], dtype=np.int64)
+    dropped = 0
     for chunk in chunks:
         units = _units(chunk[preparation.unit], preparation.unit, where)
         known, index = np.unique(np.concatenate([seen, units]), return_inverse=True)
@@ -42,7 +44,8 @@ def limit_units(chunks: Iterable[Columns], preparation: Preparation, where: str)
         before[index[: len(seen)]] = counts
         unit_of_row = index[len(seen) :]
         kept = before[unit_of_row] + _rank(unit_of_row) < preparation.max_rows_per_unit
-        seen, counts = known, before + np.bincount(unit_of_row, minlength=len(known))
+        seen = known
+        counts = before + np.bincount(unit_of_row, minlength=len(known))
         dropped += int((~kept).sum())
         yield {name: values[kept] for name, values in chunk.items()}
     if dropped:

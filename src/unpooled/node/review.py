@@ -118,7 +118,8 @@ def review(study: Study, name: str, source: Any, policy: Policy, others: Iterabl
         clients = _dealt(source, study)
         rows = sum(len(c.w) for c in clients)
         witness = Witness(Local(clients), name, policy, study.follow)
-        witness.inner.columns, witness.inner.schema = study.columns, study.schema
+        witness.inner.columns = study.columns
+        witness.inner.schema = study.schema
         _rehearse(study, witness)
     except UnpooledError as error:
         failure = str(error)
@@ -210,7 +211,8 @@ def _parameter_warnings(study: Study) -> list[str]:
 
 def explain(found: Review) -> list[str]:
     """The review as lines of text, warnings marked with "!"."""
-    study, model = found.study, found.study.config["model"]
+    study = found.study
+    model = found.study.config["model"]
     pinned = sum(bool(mark) for mark in study.participants.values())
     lines = [
         f"Study   {study.title}",

@@ -113,7 +113,8 @@ class Session:
         if round != expected.round:
             raise NotFollowed(f"the coordinator asks round {round}, but the study stands at round {expected.round}")
         follow.compare(expected, ask, down, self.name)
-        asked_cost, study_cost = wanted_mu2(ask), wanted_mu2(expected.ask)
+        asked_cost = wanted_mu2(ask)
+        study_cost = wanted_mu2(expected.ask)
         if asked_cost != study_cost and not np.isclose(asked_cost or 0.0, study_cost or 0.0, rtol=1e-9, atol=0):
             raise NotFollowed(f"{ask.name} was asked to tell more than the study lets it in round {round}")
         self.vault[f"{self.run}/asked-{round}"] = asked

@@ -207,10 +207,12 @@ class Site:
         """Check a question, answer it (or repeat the answer that it got before), and write the answer to the ledger."""
         question = self._admit(parcel, request, letters)
         key = request_key(parcel, request) if self.keep_answer else ""
-        answer, charge = self._earlier_answer(question, key), None
+        answer = self._earlier_answer(question, key)
+        charge = None
         if answer is None:
             computed = self._compute(question)
-            answer, charge = self._keep(question, computed, key, head), computed.charge
+            answer = self._keep(question, computed, key, head)
+            charge = computed.charge
         self._record(question, answer, charge)
         return answer
 
@@ -271,7 +273,9 @@ class Site:
 
     def _compute(self, question: Question) -> Computed:
         """The answer as it would be sent; it is checked against its schema before masks or noise."""
-        ask, down, request = question.ask, question.down, question.request
+        ask = question.ask
+        down = question.down
+        request = question.request
         sizes = check_down(down, ask)
         state = load_state(self.vault, request, self.name)
         context = question.context._asdict() | {"moment": (request["seed"], request["round"])}
@@ -325,7 +329,8 @@ class Site:
             sent = wire.unpack(answer, len(answer)).value()
             line = answer_line(question.request, sent, question.ask, policy.dry_run)
             if charge is not None and policy.privacy is not None:
-                epsilon, delta = policy.privacy.epsilon, policy.privacy.delta
+                epsilon = policy.privacy.epsilon
+                delta = policy.privacy.delta
                 line = replace(line, mu2=charge.mu2, release=charge.name, epsilon=epsilon, delta=delta)
             self.ledger.note(replace(line, node=self.name, followed=question.session is not None))
             self.vault[LEDGER_HEAD] = self.ledger.last.encode()

@@ -78,7 +78,8 @@ class TableSource:
     ):
         self.name, self.table, self.chunk_rows = name, table, chunk_rows
         self._label, self._weight, self.preparation = label, sample_weight, preparation
-        self._own, self.label = read_own(columns), label is not None
+        self._own = read_own(columns)
+        self.label = label is not None
 
     @cached_property
     def mapping(self) -> dict[str, str | None]:

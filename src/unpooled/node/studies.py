@@ -39,7 +39,8 @@ class Studies:
 
     def session(self, request: Mapping[str, Any], letters: Mapping[str, bytes], policy: Policy) -> Session | None:
         """The study that a run follows, if its owner approved it; None where the owner trusts the coordinator instead."""
-        run, digest = request["run"], request.get("study")
+        run = request["run"]
+        digest = request.get("study")
         if digest is None:
             remedy = "have its owner review and approve one (`unpooled node approve`)"
             self._require_trust(policy, f"{self.name!r} answers approved studies only: {remedy}")

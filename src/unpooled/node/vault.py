@@ -53,7 +53,8 @@ class Folder(MutableMapping[str, bytes]):
             stored = self._path(key).read_bytes()
         except OSError as error:
             raise KeyError(key) from error
-        mark, content = stored[:MARK_BYTES], stored[MARK_BYTES:]
+        mark = stored[:MARK_BYTES]
+        content = stored[MARK_BYTES:]
         if hashlib.sha256(content).digest() != mark:
             raise RunError(
                 f"{self._path(key)} is damaged: put it back from a backup, or delete it and start the run anew"
@@ -115,7 +116,8 @@ def load_state(vault: Vault, request: dict[str, Any], name: str) -> dict[str, Tr
 
 def keep_state(vault: Vault, request: dict[str, Any], state: dict[str, Tree]) -> bool:
     """Keep the state as that of this round, if the question changed it; forget what no checkpoint can ask for."""
-    run, base = request["run"], request["base"]
+    run = request["run"]
+    base = request["base"]
     if not (state or base):
         return False
     content = wire.pack({}, state)

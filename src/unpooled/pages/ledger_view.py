@@ -76,7 +76,8 @@ class LedgerView:
             try:
                 for entry, offset in ledger.entries_after(self.path, self._offset, self._last, len(self.lines)):
                     self._add(entry)
-                    self._offset, self._last = offset, entry["hash"]
+                    self._offset = offset
+                    self._last = entry["hash"]
             except RunError as error:
                 self.problem = "" if self._torn() else str(error)
 

@@ -50,10 +50,8 @@ class NodePage:
     def __init__(self, node: NodeConfig, files: Sequence[Path] = ()):
         """The page of a node; `files` are studies to show beside those that wait."""
         self.node, self.files = node, files
-        self.title, self.lead = (
-            f"Node {node.name}",
-            '<p class="lead">What this site takes part in, and what has left it</p>',
-        )
+        self.title = f"Node {node.name}"
+        self.lead = '<p class="lead">What this site takes part in, and what has left it</p>'
         self.form_token = token_urlsafe(24)
         self.rehearsals = Rehearsals(node)
         self.ledger = LedgerView(node.paths["ledger"])

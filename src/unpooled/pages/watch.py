@@ -89,7 +89,8 @@ def is_running(folder: Path) -> bool:
 
 def _progress(run: RunFolder, live: dict[str, Any]) -> str:
     """How far the run is, whether it works, and how to continue one that stopped."""
-    done, most = len(run.history), _max_rounds(run)
+    done = len(run.history)
+    most = _max_rounds(run)
     if run.model is not None and run.summary:
         link = '<p><a href="report">Open the report</a></p>' if (run.folder / "report.html").exists() else ""
         return markup.mark(f"Finished after {done} rounds.", good=True) + link
@@ -161,8 +162,10 @@ class LinkPage:
         """The page of a link, with the run folders in `runs`."""
         from unpooled.remote.link import Link
 
-        self.link, self.runs = Link.open(folder), runs
-        self.title, self.lead = f"Link {self.link.address}", '<p class="lead">Nodes and runs</p>'
+        self.link = Link.open(folder)
+        self.runs = runs
+        self.title = f"Link {self.link.address}"
+        self.lead = '<p class="lead">Nodes and runs</p>'
         self._known: tuple[float, dict[str, Any] | str] = (0.0, {})
 
     def stamp(self) -> object:

@@ -91,7 +91,8 @@ def _from_array(bounds: Any, width: int) -> np.ndarray:
 def to_unit(x: np.ndarray, bounds: np.ndarray) -> np.ndarray:
     """Rows (..., d) moved within their bounds and scaled to [-1, 1]; missing stays missing, whatever the bounds are."""
     with np.errstate(all="ignore"):
-        middle, half = bounds.mean(-1), (bounds[..., 1] - bounds[..., 0]) / 2
+        middle = bounds.mean(-1)
+        half = (bounds[..., 1] - bounds[..., 0]) / 2
         u = np.clip((x - middle) / half, -1.0, 1.0)
     return np.where(np.isnan(x) | np.isfinite(u), u, 0.0)
 

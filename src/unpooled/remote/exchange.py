@@ -76,7 +76,8 @@ class Exchange:
     def going(self) -> bool:
         """Whether to wait on: for all clients until `timeout`, for `min_clients` of them until `wait` is over too."""
         waited = time.monotonic() - self.start
-        answered, needed = self.tally.answered, self.needed
+        answered = self.tally.answered
+        needed = self.needed
         reachable = any(self.fed.roster.online(n) for n in self.open)
         if not self.open or self._hopeless():
             return False
@@ -240,7 +241,8 @@ class Exchange:
         self.last_report = now
         who = [n if self.fed.roster.online(n) else f"{n} (not connected)" for n in sorted(self.open)[:5]]
         more = ", ..." if len(self.open) > 5 else ""
-        answered, asked = self.tally.answered, self.tally.answered + len(self.open)
+        answered = self.tally.answered
+        asked = self.tally.answered + len(self.open)
         problem = self.fed.transport.problem()
         text = f"round {self.fed.journal.round}: {answered} of {asked} answered, waiting for {', '.join(who)}{more}"
         self.fed.say(f"{text}; {problem}" if problem else text)

@@ -179,7 +179,8 @@ class Remote:
 
     def _wait_for(self, complete: Callable[[], bool], connected: Callable[[], list[str]]) -> None:
         """Poll the roster until `complete`; say who is missing and why; TooFewClients after `wait` seconds."""
-        end, shown = time.monotonic() + self.wait, ""
+        end = time.monotonic() + self.wait
+        shown = ""
         while not complete():
             self.roster.poll(FIND_WAIT)
             if complete():

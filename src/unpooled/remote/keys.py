@@ -46,7 +46,8 @@ def make_node_key(path: Path, name: str = "") -> Path:
         raise BadParameter(f"{path} exists already: delete it first to make a new key")
     key = ec.generate_private_key(ec.SECP384R1())
     _write_private(path, key)
-    encoding, form = serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
+    encoding = serialization.Encoding.OpenSSH
+    form = serialization.PublicFormat.OpenSSH
     text = key.public_key().public_bytes(encoding, form).decode()
     public.write_text(f"{text} {name}".strip() + "\n")
     return public
@@ -144,7 +145,8 @@ def renew(folder: Path, valid: datetime.timedelta = YEAR) -> datetime.datetime:
             f"{folder} holds no ca.key: replace server.crt yourself, or delete *.crt and server.key for new ones"
         )
     key = serialization.load_pem_private_key((folder / "ca.key").read_bytes(), password=None)
-    ca, old = _read_certificate(folder / "ca.crt"), _read_certificate(folder / "server.crt")
+    ca = _read_certificate(folder / "ca.crt")
+    old = _read_certificate(folder / "server.crt")
     if ca.not_valid_after_utc < datetime.datetime.now(datetime.UTC):
         raise BadParameter(
             f"the authority in {folder / 'ca.crt'} has expired itself: delete *.crt and *.key there for a new one"
@@ -197,7 +199,8 @@ def _issue(
 
 def _write_secret(path: Path, key: ec.EllipticCurvePrivateKey) -> None:
     """Write a private key in PEM format, readable by its owner alone."""
-    form, open_ = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    form = serialization.PrivateFormat.PKCS8
+    open_ = serialization.NoEncryption()
     write_file(path, key.private_bytes(serialization.Encoding.PEM, form, open_), secret=True)
 
 

@@ -102,7 +102,8 @@ def find(text: str) -> Path:
     Path
         The absolute path of the folder.
     """
-    given, usual = Path(text).expanduser(), FOLDER.expanduser()
+    given = Path(text).expanduser()
+    usual = FOLDER.expanduser()
     if (given / "link.json").is_file():
         return given.absolute()
     if (usual / "link.json").is_file() and Link.open(usual).address == text:

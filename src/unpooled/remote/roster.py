@@ -144,7 +144,8 @@ class Roster:
 
     def _accept(self, node: int, head: dict[str, Any]) -> None:
         """Add a node by its reply to hello; SchemaError says why it is rejected."""
-        name, identity = head.get("name"), head.get("identity")
+        name = head.get("name")
+        identity = head.get("identity")
         if "refused" in head:
             raise SchemaError(f"{str(name)[:60]!r} refused to answer hello: {str(head['refused'])[:300]}")
         if not (isinstance(name, str) and 0 < len(name) <= 100 and name.isprintable() and isinstance(identity, str)):
@@ -190,7 +191,8 @@ class Roster:
 
     def _check_columns(self, name: str) -> None:
         """SchemaError unless a client has the columns that are wanted, and no others if they were not chosen."""
-        held, wanted = self._held[name], self.columns
+        held = self._held[name]
+        wanted = self.columns
         if (wanted is None) != (held is None):
             raise SchemaError(
                 f"{name!r} and the other nodes do not all have column names: name the columns of all or none"

@@ -215,7 +215,8 @@ def _privacy(run: RunFolder) -> Part:
 def _limits(run: RunFolder) -> Part:
     """What a reader should doubt: missing answers, small sites, fits that did not converge."""
     sentences = []
-    asked, answered = sum(e["asked"] for e in run.ledger), sum(e["answered"] for e in run.ledger)
+    asked = sum(e["asked"] for e in run.ledger)
+    answered = sum(e["answered"] for e in run.ledger)
     if answered < asked:
         sentences.append(f"{asked - answered:,} of {asked:,} questions were not answered: some rounds lack some sites.")
     small = [n for n, own in run.clients.items() if own["rows"] is not None and own["rows"] < 100]

@@ -83,7 +83,9 @@ def sentences(model: Any) -> str:
 
 def sentence(name: str, own: Mapping[str, np.ndarray]) -> str:
     """The concept of a client, how certain it is, and what would change it."""
-    omega, fit, votes = own["omega"], own["fit"], own["votes"]
+    omega = own["omega"]
+    fit = own["fit"]
+    votes = own["votes"]
     best = int(omega.argmax())
     start = f"{name}: concept {best}, {_sure(float(omega[best]))} ({omega[best]:.1%} of its rows)"
     if len(omega) == 1:

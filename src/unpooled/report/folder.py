@@ -99,7 +99,8 @@ def duration(seconds: float) -> str:
 
 def wall_time(run: RunFolder) -> float | None:
     """Seconds from the last start of the run to its end, where both are known."""
-    starts, end = run.begun.get("starts"), run.summary.get("finished")
+    starts = run.begun.get("starts")
+    end = run.summary.get("finished")
     if not starts or not end:
         return None
     return (datetime.fromisoformat(end) - datetime.fromisoformat(starts[-1])).total_seconds()

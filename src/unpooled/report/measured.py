@@ -47,7 +47,8 @@ def measure(pairs: Iterable[Pair], folds: int = 0) -> dict[str, Any]:
 
 def _fewer(client: Client) -> Client:
     """At most MOST_ROWS of a client's rows, equally far apart."""
-    x, step = to_numpy(client.x), -(-len(to_numpy(client.w)) // MOST_ROWS)
+    x = to_numpy(client.x)
+    step = -(-len(to_numpy(client.w)) // MOST_ROWS)
     y = None if client.y is None else to_numpy(client.y)[::step]
     return Client(client.name, x[::step], y)
 
@@ -111,7 +112,9 @@ def _classified(pairs: list[Pair]) -> dict[str, Any]:
     """Confusion, log loss, reliability and accuracy by site, over pairs of a model and the rows it predicts."""
     classes = to_numpy(pairs[0][0].classes_)
     k = len(classes)
-    confusion, loss, rows = np.zeros((k, k)), 0.0, 0
+    confusion = np.zeros((k, k))
+    loss = 0.0
+    rows = 0
     bins = np.zeros((3, BINS))
     sites: dict[str, dict[str, int]] = {}
     for model, client in pairs:
@@ -155,7 +158,8 @@ def _predicted(pairs: list[Pair]) -> dict[str, Any]:
     residuals, inside, truth = [], [], []
     sites: dict[str, dict[str, Any]] = {}
     for model, client in pairs:
-        x, y = to_numpy(client.x), np.asarray(to_numpy(client.y), dtype=float)
+        x = to_numpy(client.x)
+        y = np.asarray(to_numpy(client.y), dtype=float)
         mean = np.asarray(model.predict(x, **_own(model.predict, client)), dtype=float)
         if mean.shape != y.shape or y.ndim != 1:
             return {"sites": {}, "residuals": [], "edges": [], "spread": 0.0, "levels": [], "coverage": []}
@@ -167,7 +171,8 @@ def _predicted(pairs: list[Pair]) -> dict[str, Any]:
         residuals.append(apart)
         truth.append(y)
         inside.append(_inside(model, x, y))
-    every, y = np.concatenate(residuals), np.concatenate(truth)
+    every = np.concatenate(residuals)
+    y = np.concatenate(truth)
     counts, edges = _histogram(every)
     known = [i for i in inside if i is not None]
     covered = np.concatenate(known, 1).mean(1).tolist() if len(known) == len(pairs) else []
@@ -205,7 +210,8 @@ def _filled(pairs: list[Pair]) -> dict[str, Any]:
     tables = [to_numpy(client.x).astype(float) for _, client in pairs]
     mean = np.nanmean(np.concatenate(tables), 0)
     d = len(mean)
-    squares, cells = np.zeros((2, d)), np.zeros(d)
+    squares = np.zeros((2, d))
+    cells = np.zeros(d)
     for x in tables:
         known = ~np.isnan(x)
         turn = (np.arange(len(x))[:, None] + np.arange(d)) % max(d, HIDE_EVERY)

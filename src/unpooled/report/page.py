@@ -152,7 +152,8 @@ def phases(rows: list[dict]) -> dict[str, list[dict]]:
 
 def _who(run: RunFolder) -> str:
     """Who took part: rows, refused answers and the latest reason of each client."""
-    asked, answered = sum(e["asked"] for e in run.ledger), sum(e["answered"] for e in run.ledger)
+    asked = sum(e["asked"] for e in run.ledger)
+    answered = sum(e["answered"] for e in run.ledger)
     share = markup.paragraph(f"{answered:,} of {asked:,} questions were answered and accepted.") if asked else ""
     reasons: dict[str, list[str]] = {}
     for refusal in run.refusals:

@@ -51,8 +51,10 @@ def _points(corners: list[tuple[float, float]]) -> str:
 def intervals(names: Sequence[str], middle: np.ndarray, ends: np.ndarray) -> str:
     """A point and its interval (n, 2) for each name, a line at 0, and an axis with round numbers."""
     left, shown = 150, slice(0, MOST)
-    ends, middle = np.asarray(ends)[shown], np.asarray(middle)[shown]
-    low, high = min(0.0, float(ends.min())), max(0.0, float(ends.max()))
+    ends = np.asarray(ends)[shown]
+    middle = np.asarray(middle)[shown]
+    low = min(0.0, float(ends.min()))
+    high = max(0.0, float(ends.max()))
     place = lambda v: left + (v - low) / ((high - low) or 1.0) * (WIDTH - RIGHT - left)  # noqa: E731
     body = f'<path d="M{place(0.0):.1f},0V{STEP * len(middle)}" stroke="{AXIS}"/>'
     for i, (name, at, (a, b)) in enumerate(zip(names, middle, ends)):
@@ -74,7 +76,8 @@ def _round_numbers(low: float, high: float, most: int = 5) -> list[float]:
     span = (high - low) or 1.0
     power = 10.0 ** np.floor(np.log10(span / most))
     step = next(power * m for m in (1, 2, 5, 10, 20) if span / (power * m) < most)
-    first, last = int(np.ceil(low / step - 1e-9)), int(np.floor(high / step + 1e-9))
+    first = int(np.ceil(low / step - 1e-9))
+    last = int(np.floor(high / step + 1e-9))
     return [float(f"{k * step:.6g}") for k in range(first, last + 1)]
 
 
@@ -84,9 +87,11 @@ def histograms(tables: Mapping[str, Mapping[str, np.ndarray]]) -> str:
     across = int(WIDTH // width)
     body = ""
     for k, (name, table) in enumerate(list(tables.items())[:MOST]):
-        left, top = (k % across) * width + 5, (k // across) * (height + 30) + 5
+        left = (k % across) * width + 5
+        top = (k // across) * (height + 30) + 5
         rows = np.nan_to_num(table["rows"])
-        tall, wide = rows / (rows.max() or 1.0) * height, (width - 10) / len(rows)
+        tall = rows / (rows.max() or 1.0) * height
+        wide = (width - 10) / len(rows)
         for i, h in enumerate(tall):
             size = f'width="{wide - 0.5:.1f}" height="{h:.1f}"'
             body += f'<rect x="{left + i * wide:.1f}" y="{top + height - h:.1f}" {size} fill="{PALETTE[0]}"/>'

@@ -57,7 +57,8 @@ def bars(values: Mapping[str, float], unit: str = "", notes: Mapping[str, str] |
     """A horizontal bar for each name, with its number (or its note) at the end; negative ones go left."""
     step, room = 24, 74
     v = np.array([float(x) for x in values.values()])
-    low, high = min(0.0, float(np.nanmin(v, initial=0.0))), max(0.0, float(np.nanmax(v, initial=0.0)))
+    low = min(0.0, float(np.nanmin(v, initial=0.0)))
+    high = max(0.0, float(np.nanmax(v, initial=0.0)))
     left = NAMES + (room if low < 0 else 0)
     place = lambda a: left + (a - low) / ((high - low) or 1.0) * (WIDTH - room - left)  # noqa: E731
     body = f'<path d="M{place(0.0):.1f},2V{step * len(v)}" stroke="{AXIS}"/>'
@@ -86,7 +87,9 @@ def columns(x: Numbers, heights: Numbers, x_label: str, y_label: str) -> str:
 
 def stacked(names: Sequence[str], shares: np.ndarray, removed: int = 0, parts_names: Sequence[str] = ()) -> str:
     """A stacked bar per name, from shares (names, parts) whose rows sum to one; the last `removed` parts are grey."""
-    step, left, parts = 22, NAMES + 10, shares.shape[1]
+    step = 22
+    left = NAMES + 10
+    parts = shares.shape[1]
     fills = [_fill(k) for k in range(parts - removed)] + [GREY] * removed
     labels = list(parts_names) or [str(k) for k in range(parts - removed)]
     entries = [(fills[k], labels[k]) for k in range(parts - removed)] + [(GREY, "removed")] * (removed > 0)
@@ -136,7 +139,8 @@ def profiles(columns: Sequence[str], means: np.ndarray, spreads: np.ndarray) -> 
     k, lane = len(means), 10
     band = k * lane + 10
     reach = float(np.abs(np.concatenate([means - spreads, means + spreads])).max(initial=1.0))
-    middle, half = (NAMES + WIDTH - RIGHT) / 2, (WIDTH - RIGHT - NAMES) / 2
+    middle = (NAMES + WIDTH - RIGHT) / 2
+    half = (WIDTH - RIGHT - NAMES) / 2
     place = lambda v: middle + v / reach * half  # noqa: E731
     body = f'<path d="M{middle:.1f},0V{band * len(columns)}" stroke="{AXIS}" stroke-dasharray="2 3"/>'
     for j, name in enumerate(columns):
@@ -145,7 +149,8 @@ def profiles(columns: Sequence[str], means: np.ndarray, spreads: np.ndarray) -> 
             body += f'<rect x="0" y="{top}" width="{WIDTH}" height="{band}" fill="#f4f6f9"/>'
         body += _name(name, NAMES - 8, top + band / 2 + 4)
         for c in range(k):
-            y, colour = top + 5 + lane * (c + 0.5), PALETTE[c % len(PALETTE)]
+            y = top + 5 + lane * (c + 0.5)
+            colour = PALETTE[c % len(PALETTE)]
             a, b, at = (place(v) for v in (means[c, j] - spreads[c, j], means[c, j] + spreads[c, j], means[c, j]))
             body += f'<path d="M{a:.1f},{y:.1f}H{b:.1f}" stroke="{colour}" stroke-width="3" opacity="0.55"/>'
             body += f'<circle cx="{at:.1f}" cy="{y:.1f}" r="4" fill="{colour}"/>'
@@ -160,17 +165,20 @@ def profiles(columns: Sequence[str], means: np.ndarray, spreads: np.ndarray) -> 
 def ellipses(centres: np.ndarray, covs: np.ndarray, sizes: np.ndarray, x_label: str, y_label: str) -> str:
     """Parts in a plane: an ellipse at one and at two standard deviations about each centre (k, 2), numbered."""
     reach = 2.1 * np.sqrt(np.stack([covs[:, 0, 0], covs[:, 1, 1]], 1))  # (k, 2)
-    low, high = (centres - reach).min(0), (centres + reach).max(0)
+    low = (centres - reach).min(0)
+    high = (centres + reach).max(0)
     span = np.maximum(high - low, 1e-12)
     height = 340
     unit = min((WIDTH - LEFT - RIGHT) / span[0], (height - BOTTOM - TOP) / span[1])  # the same on both axes
     origin = np.array([LEFT + (WIDTH - LEFT - RIGHT - unit * span[0]) / 2, height - BOTTOM])
     body = f'<path d="M{LEFT},{TOP}V{height - BOTTOM}H{WIDTH - RIGHT}" fill="none" stroke="{AXIS}"/>'
     for c in np.argsort(-sizes):
-        x, y = origin[0] + unit * (centres[c, 0] - low[0]), origin[1] - unit * (centres[c, 1] - low[1])
+        x = origin[0] + unit * (centres[c, 0] - low[0])
+        y = origin[1] - unit * (centres[c, 1] - low[1])
         body += _ellipse(x, y, covs[c], unit, PALETTE[c % len(PALETTE)])
     for c in range(len(centres)):
-        x, y = origin[0] + unit * (centres[c, 0] - low[0]), origin[1] - unit * (centres[c, 1] - low[1])
+        x = origin[0] + unit * (centres[c, 0] - low[0])
+        y = origin[1] - unit * (centres[c, 1] - low[1])
         body += f'<circle cx="{x:.1f}" cy="{y:.1f}" r="10" fill="#fff" stroke="{PALETTE[c % len(PALETTE)]}" stroke-width="2"/>'
         body += f'<text x="{x:.1f}" y="{y + 4:.1f}" text-anchor="middle" font-size="11">{c + 1}</text>'
     return _figure(height, body + _axis_names(x_label, y_label, height))

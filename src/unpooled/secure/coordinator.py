@@ -154,7 +154,8 @@ class MaskingCoordinator:
         """The request of a new sum; TooFewClients if too few nodes have sent envelopes."""
         cohort = self._choose_cohort()
         if len(cohort) < self.min_cohort:
-            n, all_names = len(self._mail.envelopes), len(self.group.names)
+            n = len(self._mail.envelopes)
+            all_names = len(self.group.names)
             raise TooFewClients(
                 f"{n} of {all_names} nodes sent envelopes for SUM {self.t}, which are too few: "
                 "wait for more than two thirds"
@@ -306,7 +307,8 @@ class MaskingCoordinator:
         self._mail = Mailbox.from_state(self.run, saved)
         self._members, self._informed = tuple(saved["members"]), set(saved["informed"])
         self._shown = {question: tuple(names) for question, names in saved["shown"].items()}
-        self._question, self._request = saved["question"].tobytes(), saved["request"]
+        self._question = saved["question"].tobytes()
+        self._request = saved["request"]
         self._masked, self._reveal, self._shares = dict(saved["masked"]), saved["reveal"], dict(saved["shares"])
         return self
 

@@ -61,7 +61,8 @@ def degree(n: int) -> int:
 
 def _is_safe(n: int, k: int) -> bool:
     """Whether k neighbours among n nodes keep the probabilities below INSECURITY and FAILURE."""
-    corrupt, lost = int(CORRUPT * n), int(LOST * n)
+    corrupt = int(CORRUPT * n)
+    lost = int(LOST * n)
     holders = k + 1
     t = threshold(holders)
     both_secrets = n * _more_than(2 * t - holders - 1, n - 1, corrupt, k)

@@ -88,11 +88,14 @@ def limbs_digest(limbs: np.ndarray) -> bytes:
 
 def check_answers(group: Group, request: MaskRequest, answered: Collection[str], min_cohort: int) -> None:
     """Raise TooFewClients, before any share is given, if the total could not be unmasked or nodes would refuse to."""
-    t, cohort, alive = request.t, request.cohort, set(answered)
+    t = request.t
+    cohort = request.cohort
+    alive = set(answered)
     if len(alive) < min_cohort:
         raise TooFewClients(f"{len(alive)} nodes answered SUM {t}, {min_cohort} are needed: wait for more")
     for name in _with_masks_in_the_sum(group, cohort, alive):
-        here, needed = len(group.holders_in(name, alive)), group.threshold(name)
+        here = len(group.holders_in(name, alive))
+        needed = group.threshold(name)
         if here < needed:
             raise TooFewClients(
                 f"{here} of those who hold shares of {name} answered SUM {t}, {needed} are needed: wait for more"
@@ -108,7 +111,8 @@ def check_answers(group: Group, request: MaskRequest, answered: Collection[str],
 def check_shares(group: Group, request: MaskRequest, answered: Collection[str], senders: Collection[str]) -> None:
     """Raise TooFewClients if some node's secret cannot be recovered from the shares that came."""
     for name in _with_masks_in_the_sum(group, request.cohort, set(answered)):
-        here, needed = len(group.holders_in(name, senders)), group.threshold(name)
+        here = len(group.holders_in(name, senders))
+        needed = group.threshold(name)
         if here < needed:
             raise TooFewClients(
                 f"{here} of those who hold shares of {name} sent them in SUM {request.t}, {needed} are needed: "

@@ -87,7 +87,8 @@ def _read(layout: Any) -> tuple[str, list[tuple[str, list[int]]]]:
     """(structure, [(dtype, shape), ...]) of a description that was received; MaskingRefused if it is broken."""
     try:
         parts = json.loads(layout)
-        structure, specs = parts["structure"], [(dtype, shape) for dtype, shape in parts["leaves"]]
+        structure = parts["structure"]
+        specs = [(dtype, shape) for dtype, shape in parts["leaves"]]
         for dtype, shape in specs:
             claimed_bytes(dtype, shape)
             if np.dtype(dtype).kind not in "fiu":

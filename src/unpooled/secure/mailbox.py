@@ -95,7 +95,8 @@ class Mailbox:
 
     def next_sum(self) -> None:
         """The sum is over: the envelopes of the following one are now those of the coming one."""
-        self.envelopes, self._following = self._following, {}
+        self.envelopes = self._following
+        self._following = {}
 
     # ---- letters ----
 

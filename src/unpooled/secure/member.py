@@ -63,7 +63,8 @@ class Member:
     def _signed_keys(self) -> Keys:
         """The keys of this run with their signature."""
         identity = self._identity if self._identity is not None else k.identity_from(self._secret)
-        exchange, verify = k.public_bytes(self._exchange_key), k.public_bytes(self.signing_key)
+        exchange = k.public_bytes(self._exchange_key)
+        verify = k.public_bytes(self.signing_key)
         signature = k.sign_identity(identity, signed_hello(self.state.run, self.name, exchange, verify))
         return Keys(to_array(exchange), to_array(verify), to_array(k.identity_bytes(identity)), to_array(signature))
 

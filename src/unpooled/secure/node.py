@@ -163,7 +163,8 @@ class MaskingNode:
         """(t, cohort, members) of a request; MaskingRefused for names outside the roster."""
         if not isinstance(request, MaskRequest):
             raise MaskingRefused("a masked answer was asked for without saying in which sum")
-        cohort, members = to_names(request.cohort, "the cohort"), to_names(request.members, "the members")
+        cohort = to_names(request.cohort, "the cohort")
+        members = to_names(request.members, "the members")
         strangers = (set(cohort) | set(members)) - set(self._member.group.names)
         if strangers:
             raise MaskingRefused(f"{min(strangers)} is not in the roster of this run")
@@ -181,7 +182,8 @@ class MaskingNode:
     def _check_holders(self, names: tuple[str, ...], where: str) -> None:
         """Refuse a sum with too few holders of this node's shares: its total could not be unmasked."""
         group = self._member.group
-        near, needed = len(group.holders_in(self.name, names)), group.threshold(self.name)
+        near = len(group.holders_in(self.name, names))
+        needed = group.threshold(self.name)
         if near < needed:
             raise MaskingRefused(f"{near} holders of {self.name}'s shares {where}, {needed} are needed")
 
@@ -267,7 +269,8 @@ class MaskingNode:
         """(record, names that answered, their signatures); MaskingRefused for another sum than the last."""
         if not isinstance(request, RevealRequest):
             raise MaskingRefused("shares were asked for without saying of which sum")
-        t, answered = to_count(request.t), to_names(request.answered, "the names of those who answered")
+        t = to_count(request.t)
+        answered = to_names(request.answered, "the names of those who answered")
         record = self._state.last
         if record is None or record.t != t:
             raise MaskingRefused(

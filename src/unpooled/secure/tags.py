@@ -51,7 +51,9 @@ def append_tag(limbs: np.ndarray, key: TagKey, name: str) -> np.ndarray:
 
 def is_true_total(limbs: np.ndarray, key: TagKey, answered: Sequence[str]) -> bool:
     """Whether a total (3, m + 2) is the sum of what these nodes sent."""
-    total, low, high = limbs[:, :-2], limbs[:, -2:-1], limbs[:, -1:]
+    total = limbs[:, :-2]
+    low = limbs[:, -2:-1]
+    high = limbs[:, -1:]
     tag = ring.to_integer(low) + _HALF * ring.to_integer(high)
     expected = _inner(key.weights(total.shape[1]), total) + sum(key.pad(name) for name in answered)
     return (tag - expected) % PRIME == 0

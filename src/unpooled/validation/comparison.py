@@ -174,12 +174,14 @@ def _partial_likelihoods(
 ) -> tuple[Scores, dict[str, tuple[str, ...]]]:
     """Of Cox regressions: what the rows of each fold add to the partial likelihood of all, under the fit without them."""
     parts = _trainings(fed, cv)
-    n, total = np.zeros(len(parts)), np.zeros((len(parts), len(fitted)))
+    n = np.zeros(len(parts))
+    total = np.zeros((len(parts), len(fitted)))
     for j, models in enumerate(fitted.values()):
         for f, (model, training) in enumerate(zip(models, parts)):
             whole, events = model.partial_loglik(fed)
             seen, seen_events = model.partial_loglik(training)
-            n[f], total[f, j] = events - seen_events, seen - whole
+            n[f] = events - seen_events
+            total[f, j] = seen - whole
     nothing = np.zeros((total.shape[1] + 1) * (total.shape[1] + 2) // 2)
     return Scores(n, total, nothing), dict.fromkeys(fitted, ("partial_likelihood",))
 

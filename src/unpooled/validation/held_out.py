@@ -76,7 +76,8 @@ def _losses(models: list, client: Client, fold: np.ndarray) -> dict[str, np.ndar
     for f, model in enumerate(models):
         mine = fold == f
         if mine.any():
-            x, y = to_numpy(client.x)[mine], None if client.y is None else to_numpy(client.y)[mine]
+            x = to_numpy(client.x)[mine]
+            y = None if client.y is None else to_numpy(client.y)[mine]
             for metric, values in _row_losses(model, x, y).items():
                 found.setdefault(metric, np.zeros(len(fold)))[mine] = values
     return found

@@ -107,7 +107,8 @@ def _spread(sums: Scores, sites: int) -> np.ndarray:
     c = sums.total.shape[1]
     if sites < 2:
         return np.full((c, c), np.nan)
-    n, outer = float(sums.n.sum()), unpack_triangle(sums.outer)
+    n = float(sums.n.sum())
+    outer = unpack_triangle(sums.outer)
     about = np.column_stack([-sums.total.sum(0) / n, np.eye(c)])  # a site's losses less what its rows lose on average
     return sites / (sites - 1) * (about @ outer @ about.T) / n**2
 

@@ -42,7 +42,8 @@ def _apart(code: float, others: np.ndarray) -> bool:
     others = others[~np.isin(others, [c for c in NUMBERS if c != code])]
     if len(others) < 3:
         return False
-    low, high = float(others.min()), float(others.max())
+    low = float(others.min())
+    high = float(others.max())
     spread = high - low
     if spread == 0:
         return False

@@ -39,6 +39,7 @@ def _same_values(a: ColumnProfile, b: ColumnProfile) -> float:
 
 def _overlap(a: Sequence[float], b: Sequence[float]) -> float:
     """The part that two ranges, from 5 to 95 %, have in common."""
-    low, high = max(a[0], b[0]), min(a[4], b[4])
+    low = max(a[0], b[0])
+    high = min(a[4], b[4])
     whole = max(a[4], b[4]) - min(a[0], b[0])
     return max(high - low, 0.0) / whole if whole > 0 else float(a[2] == b[2])

@@ -82,7 +82,8 @@ def alike(site: list[float], others: list[list[float]]) -> bool:
     True
     """
     usual = np.median(np.array(others), axis=0)
-    spread, own = usual[3] - usual[1], site[3] - site[1]
+    spread = usual[3] - usual[1]
+    own = site[3] - site[1]
     return bool(spread < TWICE * own and own < TWICE * spread and abs(site[2] - usual[2]) < spread)
 
 
@@ -94,7 +95,8 @@ def difference(site: list[float], others: list[float], between: Between | None =
     >>> difference([62.0, 65.0, 67.0, 69.0, 72.0], [157.0, 165.0, 170.0, 175.0, 183.0])
     'its values are 2.54 times smaller (centimetres and inches?)'
     """
-    a, b = np.asarray(site), np.asarray(others)
+    a = np.asarray(site)
+    b = np.asarray(others)
     if (a[3] <= a[1] and b[3] <= b[1]) or _usual(a, b, between or Between()):
         return ""
     if degrees := _fahrenheit(a, b) or _kelvin(a, b):

@@ -17,7 +17,8 @@ GROUP_FROM = 32_768  # fewer numbers are not grouped: the longer code table woul
 
 def pack(symbols: np.ndarray, levels: int) -> np.ndarray:  # (q,) int8 in [-levels, levels] -> uint8
     """Integers (q,) in [-levels, levels] as bytes; the first byte says which of the two codes follows."""
-    code, body = HUFFMAN, _huffman(symbols, levels)
+    code = HUFFMAN
+    body = _huffman(symbols, levels)
     if len(symbols) < GROUP_FROM:
         planes = _planes(symbols, levels)
         code, body = (PLANES, planes) if len(planes) < len(body) else (code, body)
@@ -55,9 +56,11 @@ def _from_planes(packed: np.ndarray, size: int, levels: int) -> np.ndarray:
     """The integers (size,) of bit planes; ValueError for another number of bytes or a number beyond `levels`."""
     cut = -(-size // 8)
     nonzero = np.unpackbits(packed[:cut], count=size).astype(bool)
-    n, width = int(nonzero.sum()), _width(levels)
+    n = int(nonzero.sum())
+    width = _width(levels)
     expect(len(packed), cut - (-n // 8) - (-n * width // 8), size)
-    signs, rest = np.unpackbits(packed[cut : cut - (-n // 8)], count=n), packed[cut - (-n // 8) :]
+    signs = np.unpackbits(packed[cut : cut - (-n // 8)], count=n)
+    rest = packed[cut - (-n // 8) :]
     magnitudes = np.ones(n, np.int8)
     if width and n:
         bits = np.unpackbits(rest, count=n * width).reshape(n, width)
@@ -86,7 +89,8 @@ def _huffman(symbols: np.ndarray, levels: int) -> np.ndarray:
 
 def _from_huffman(packed: np.ndarray, size: int, levels: int) -> np.ndarray:
     """The integers (size,) of Huffman codes; ValueError for another count or a number beyond `levels`."""
-    base, group = 2 * levels + 1, _group(size, levels)
+    base = 2 * levels + 1
+    group = _group(size, levels)
     grouped = np.frombuffer(inflated(packed.tobytes(), -(-size // group)), np.uint8)
     expect(len(grouped), -(-size // group), size)
     if size and grouped.max() >= base**group:
@@ -111,7 +115,8 @@ def inflated(packed: bytes, most: int, known: bytes = b"") -> bytes:
 
 def _grouped(symbols: np.ndarray, levels: int) -> np.ndarray:
     """Several integers per byte, as digits in base 2 levels + 1: (ceil(q / group),) uint8."""
-    base, group = 2 * levels + 1, _group(len(symbols), levels)
+    base = 2 * levels + 1
+    group = _group(len(symbols), levels)
     digits = (symbols + np.int8(levels)).astype(np.uint8)
     if group == 1:
         return digits
@@ -136,7 +141,8 @@ def length(n: int) -> bytes:
     """A length as bytes: seven bits per byte, lowest first; the last byte is below 128."""
     out = b""
     while n >= 128:
-        out, n = out + bytes([n % 128 + 128]), n // 128
+        out = out + bytes([n % 128 + 128])
+        n = n // 128
     return out + bytes([n])
 
 
@@ -147,6 +153,7 @@ def read_length(content: bytes, at: int) -> tuple[int, int]:
         if at >= len(content) or shift > 56:
             raise ValueError(f"it is cut off, or holds no length, after {at} bytes")
         byte, at = content[at], at + 1
-        n, shift = n + ((byte % 128) << shift), shift + 7
+        n = n + ((byte % 128) << shift)
+        shift = shift + 7
         if byte < 128:
             return n, at

@@ -46,7 +46,8 @@ def compress(
     if settings is not None:
         scheme = Scheme(resolve(quantiser, QUANTISERS, "quantiser"), alpha or 0.0)
         return np.frombuffer(CODECS[question].encode(up, client, scheme, settings), np.uint8)
-    up, key = tree.map(to_numpy, up), f"{MEMORY_KEY} {question}"
+    up = tree.map(to_numpy, up)
+    key = f"{MEMORY_KEY} {question}"
     memory = None if {EVERYONE, client.name} & set(forget) else client.state.get(key)
     writing, reading = (_coding(quantiser, alpha, question, client.moment, client.name) for _ in range(2))
     content = message.write(up, memory, writing)
@@ -210,7 +211,8 @@ class Compressed(Layer):
             coding = _coding(**options, moment=(self.journal.seed, self.journal.round), name=name)
             self._forget.add(name)  # until its message could be read
             try:
-                content, memory = received_bytes(sent), memories.get(question)
+                content = received_bytes(sent)
+                memory = memories.get(question)
                 answer, memories[question] = message.read(content, memory, coding, self.max_bytes)
             except ValueError as error:
                 raise tree.SchemaError(f"the answer of {name!r} cannot be read ({error}): {REMEDY}") from error

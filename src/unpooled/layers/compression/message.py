@@ -65,7 +65,8 @@ def write(answer: Tree, memory: Memory | None, coding: Coding) -> bytes:
     out = [_header(memory), length(len(entries) + 1 if isinstance(answer, dict) else 0)]
     dictionary = _dictionary(known)
     for name, entry in sorted(entries.items()):
-        layout, old = _layout(entry), known.get(name)
+        layout = _layout(entry)
+        old = known.get(name)
         out.append(_entry_header(name, layout, known, dictionary))
         dictionary = f"{name}\n{layout}"
         for i, leaf in enumerate(tree.leaves(entry)):

@@ -192,7 +192,8 @@ class Sparsify(NamedTuple):
 
     def decode(self, sent: np.ndarray, size: int, rng: np.random.Generator) -> np.ndarray:
         """The numbers (size,), 0 where they were not kept."""
-        x, kept = np.zeros(size), self._kept(size, rng)
+        x = np.zeros(size)
+        kept = self._kept(size, rng)
         x[kept] = as_numbers(sent, "<f4", int(kept.sum()))
         return x
 

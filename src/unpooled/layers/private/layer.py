@@ -146,10 +146,12 @@ class Private(Layer):
 
     def sum(self, ask: Ask, down: Tree) -> Tree:
         """The noisy total of a private question; refused, and nothing charged, if it is not one or costs too much."""
-        sensitivity, mu2 = sensitivity_of(ask.name), wanted_mu2(ask)
+        sensitivity = sensitivity_of(ask.name)
+        mu2 = wanted_mu2(ask)
         if mu2 is None:
             raise BadParameter(f"{ask.name} was asked without saying what it may cost: use unpooled.layers.private")
-        plain, sigma = without_wish(ask), sigma_of(mu2, sensitivity)
+        plain = without_wish(ask)
+        sigma = sigma_of(mu2, sensitivity)
         request = request_digest(ask.name, ask.options, down, mu2)
         if not self._paid(request):
             self.accountant.check(mu2)

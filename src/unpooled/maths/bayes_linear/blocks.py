@@ -31,10 +31,12 @@ LEAST_ROWS_LEFT = 0.05  # share of the rows that the noise is estimated from, at
 def block_scales(stats: Stats, block: np.ndarray) -> np.ndarray:  # (blocks,)
     """Standard deviations of the weights of each block, for features in the blocks `block` (k,), over all outputs."""
     moments = moments_without_offsets(stats, float(posterior(stats).group_ratio), intercept=False)
-    n, n_blocks = float(stats.n), int(block.max()) + 1
+    n = float(stats.n)
+    n_blocks = int(block.max()) + 1
     squared_length = np.maximum(np.bincount(block, np.diag(moments.gram), n_blocks), 1e-300) / n  # of a row, by block
     first = 1 / (n_blocks * squared_length)
-    variance, noise = first.copy(), FIRST_NOISE * moments.yy / n
+    variance = first.copy()
+    noise = FIRST_NOISE * moments.yy / n
     for _ in range(STEPS):
         outputs = [
             _fit_output(moments, j, n, np.sqrt(variance)[block], noise_variance)

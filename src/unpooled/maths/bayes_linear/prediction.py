@@ -71,7 +71,8 @@ def left_out_together(post: Posterior, z: Array, y: Array, group: Array | None =
     ratio.
     """
     mean, _ = predict(post, z, group)
-    left, variance = np.empty_like(mean), np.empty_like(mean)
+    left = np.empty_like(mean)
+    variance = np.empty_like(mean)
     for j, noise in enumerate(post.noise_variance):
         u = _leverage_factor(post, z, group, j)
         solved = np.linalg.solve(np.eye(u.shape[1]) - u.T @ u, u.T)
@@ -83,7 +84,8 @@ def left_out_together(post: Posterior, z: Array, y: Array, group: Array | None =
 
 def _leverage_factor(post: Posterior, z: Array, group: Array | None, output: int) -> np.ndarray:
     """u (n, columns) such that the leverages of these rows are u u': of weights, intercept and group offsets."""
-    offsets, noise = shared_offsets(post, group), post.noise_variance[output]
+    offsets = shared_offsets(post, group)
+    noise = post.noise_variance[output]
     z = z - post.feature_mean - offsets.features
     weights = z @ post.basis * np.sqrt(post.axis_variance[:, output] / noise)
     intercept = np.full((len(z), 1), np.sqrt(post.intercept_variance[output] / noise))

@@ -27,7 +27,9 @@ def unexplained(values: Array, along2: Array, yy: float, ratio: Array) -> np.nda
     Accurate also where features explain nearly all of y.
     """
     positive = values > 0
-    values, along2, ratio = values[positive], along2[positive], np.asarray(ratio)[..., None]
+    values = values[positive]
+    along2 = along2[positive]
+    ratio = np.asarray(ratio)[..., None]
     residual = yy - (along2 / values).sum()  # the residual sum of squares of least squares
     residual = residual if residual > 1e-11 * yy else 0.0
     return np.maximum(residual + (along2 / values * (ratio / (values + ratio))).sum(-1), 1e-300)
@@ -54,7 +56,8 @@ def _best_ratio(values: Array, along2: Array, yy: float, dof: float) -> float:
     grid = np.log(values.max(initial=0.0) or 1.0) + np.linspace(-28.0, 14.0, GRID)
     cost = dof * np.log(unexplained(values, along2, yy, np.exp(grid))) + np.log1p(values / np.exp(grid)[:, None]).sum(1)
     best = int(np.argmin(cost))
-    lo, hi = grid[max(best - 1, 0)], grid[min(best + 1, GRID - 1)]
+    lo = grid[max(best - 1, 0)]
+    hi = grid[min(best + 1, GRID - 1)]
     if slope(lo) < 0 < slope(hi):
         return float(np.exp(brentq(slope, lo, hi, xtol=1e-14, rtol=1e-14)))
     return float(np.exp(grid[best]))

@@ -148,7 +148,8 @@ class Describe(Estimator):
         """One SUM: rows, and values that are not missing."""
         steady = Steady(fed)
         first = steady.sum(questions.overview, None)
-        rows, seen = float(first.rows), to_numpy(first.seen)
+        rows = float(first.rows)
+        seen = to_numpy(first.seen)
         if rows == 0:
             raise BadData("all rows have weight 0: give some rows a weight")
         by = column_index(fed, "by", self.by)
@@ -315,7 +316,9 @@ class Describe(Estimator):
         quantiles, ends = self._looked_up(state)
         found = results.Levels(names, state.column, state.value)
         slots = results.slots(state.sums, state.moments, found, quantiles, ends, self.min_count)
-        self.table_, self.quantiles_, self.levels_ = slots[0]["table"], slots[0]["quantiles"], slots[0]["levels"]
+        self.table_ = slots[0]["table"]
+        self.quantiles_ = slots[0]["quantiles"]
+        self.levels_ = slots[0]["levels"]
         k = len(levels)
         self.groups_ = {tables.plain(v): slot for v, slot in zip(levels, slots[1 : k + 1])}
         self.sites_ = dict(zip(fed.names, slots[k + 1 :])) if self.sites else {}

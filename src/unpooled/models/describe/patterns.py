@@ -30,7 +30,8 @@ def begin(columns: np.ndarray, rows: float) -> Patterns:
 
 def digits(found: Patterns) -> int:
     """How many columns the next round goes on by; 0 if all are known."""
-    c, known = len(found.columns), found.gone.shape[1]
+    c = len(found.columns)
+    known = found.gone.shape[1]
     return min(max(LEAST_DIGITS, -(-c // ROUNDS)), c - known)
 
 
@@ -40,6 +41,8 @@ def extended(found: Patterns, counts: np.ndarray, least: float) -> Patterns:
     parent, code = np.nonzero(counts >= max(least, 1e-9))
     rows = counts[parent, code]
     kept = np.sort(np.argsort(-rows, kind="stable")[:MOST])
-    parent, code, rows = parent[kept], code[kept], rows[kept]
+    parent = parent[kept]
+    code = code[kept]
+    rows = rows[kept]
     following = (code[:, None] >> np.arange(more)[::-1]) & 1
     return found._replace(gone=np.concatenate([found.gone[parent], following], 1), rows=rows)

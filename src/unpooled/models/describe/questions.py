@@ -250,7 +250,8 @@ def _moments(centres: Centres, client: Client, by: int | None, sites: Sequence[s
     x, w = _rows(client)
     share = _membership(centres.levels, client, by, sites).T * w
     there = ~np.isnan(x)
-    first, second = np.zeros(centres.mean.shape), np.zeros(centres.mean.shape)
+    first = np.zeros(centres.mean.shape)
+    second = np.zeros(centres.mean.shape)
     for slot, mean in enumerate(centres.mean):
         centred = np.where(there, x - mean, 0.0)
         first[slot], second[slot] = share[slot] @ centred, share[slot] @ centred**2

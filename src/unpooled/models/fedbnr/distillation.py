@@ -25,7 +25,8 @@ def distil(
     """Minimise - log p(y) / n + weight * mean squared difference of Gram matrices by Adam, over rows x (r, d), y (r, o)."""
     x, y = (torch.as_tensor(np.asarray(a)) for a in rows)
     states = {k: adam(v) for k, v in tensors(leaves).items()}
-    target, fixed = torch.as_tensor(gram), tensors(omega)
+    target = torch.as_tensor(gram)
+    fixed = tensors(omega)
     states = distil_steps(spec, states, fixed, (x, y, target), weight=weight, steps=steps, rate=rate)
     return arrays({k: s.at for k, s in states.items()})
 

@@ -35,8 +35,10 @@ def effects(bins: Bins, client: Client) -> Effects:
     """Second moments of the columns, and rows and targets by bin of each column."""
     x, y, w, _ = standard_rows(bins.scaling, client, 0.0, 0)
     moments = pack(x.T @ (w[:, None] * x))
-    d, n_bins = len(bins.edges), bins.edges.shape[1] + 1
-    rows, targets = np.zeros((d, n_bins)), np.zeros((d, n_bins, y.shape[1]))
+    d = len(bins.edges)
+    n_bins = bins.edges.shape[1] + 1
+    rows = np.zeros((d, n_bins))
+    targets = np.zeros((d, n_bins, y.shape[1]))
     for j, edges in enumerate(bins.edges):
         place = np.searchsorted(edges, x[:, j])
         rows[j] = np.bincount(place, w, n_bins)

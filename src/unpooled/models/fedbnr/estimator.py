@@ -291,7 +291,8 @@ class FedBNR(KernelRegression):
             stats = sum_statistics(fed, state.design, **self._asks())
             best = Best(state.design.kernel.theta, stats, state.log_noise, state.log_prior, math.inf, 0)
             self.n_sums_ += 1
-        self.best_round_, self.log_variances_ = best.round, (best.log_noise, best.log_prior)
+        self.best_round_ = best.round
+        self.log_variances_ = (best.log_noise, best.log_prior)
         design = with_theta(state.design, best.theta)
         if self._grows():
             self._fit_last_map(fed, design, state.marginals, float(best.stats.n))
@@ -341,4 +342,5 @@ class FedBNR(KernelRegression):
             return
         x, y, group = rows_at_server(self, self.design_)[1]
         mean, variance = bayes_linear.predict(self.posterior, features(self._spec(), self.design_.kernel, x), group)
-        self.histogram_, self.n_clients_checked_ = histogram((y - mean) / np.sqrt(variance), np.ones(len(x))), 0
+        self.histogram_ = histogram((y - mean) / np.sqrt(variance), np.ones(len(x)))
+        self.n_clients_checked_ = 0

@@ -79,7 +79,9 @@ def gradient(question: Question, client: Client, *, spec: dict, share: float, se
     from unpooled.maths.torch_training import pullback
 
     x, y, w, held = standard_rows(question.design.scaling, client, share, seed)
-    fit, group, post = w > 0, group_of(question.design, client), question.posterior
+    fit = w > 0
+    group = group_of(question.design, client)
+    post = question.posterior
     fit_group = None if group is None else group[fit]
 
     def slope(z: Array) -> Array:
@@ -100,7 +102,8 @@ def train(task: Task, client: Client, *, spec: dict, share: float, seed: int, ep
     x, y, w, held = standard_rows(task.design.scaling, client, share, seed)
     leaves = {**kernel.theta, "log_noise": task.log_noise, "log_prior": task.log_prior}
     mine = descend(spec, leaves, kernel.omega, (x, y, w), loss="evidence", epochs=epochs, rate=rate)
-    log_noise, log_prior = mine.pop("log_noise"), mine.pop("log_prior")
+    log_noise = mine.pop("log_noise")
+    log_prior = mine.pop("log_prior")
     checked = check_held(task.posterior, spec, kernel, x, y, held)
     clients = (w.sum(-1) > 0).astype(np.float64)  # a client whose rows are all held out does not count
     rows = np.array(np.broadcast_to(task.rows, (*w.shape[:-1], *task.rows.shape)))  # torch needs a writable array

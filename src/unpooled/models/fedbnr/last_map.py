@@ -60,7 +60,8 @@ def _placed(known: Marginals, seen: Effects, length: np.ndarray, k: int, seed: i
     rows = drawn_rows(known, second_moments, seed)
     n_points = max(k - d - len(at), MIN_POINTS)
     points = sum_of_kernels.choose_points(length, rows, n_points, np.random.default_rng([seed, 2]))
-    shorter, n_left = sum_of_kernels.SHORTER * length, n_points - len(points)
+    shorter = sum_of_kernels.SHORTER * length
+    n_left = n_points - len(points)
     fine = sum_of_kernels.choose_points(shorter, rows, n_left, np.random.default_rng([seed, 3]))
     return Parts(columns.astype(np.float64), at, hinge_means(known, columns, at), points, fine)
 

@@ -53,7 +53,8 @@ def _edges(values: np.ndarray, counts: np.ndarray, n_bins: int) -> list[float]:
     found: list[float] = []
     rows, after = 0.0, counts.sum()
     for i in range(len(values) - 1):
-        rows, after = rows + counts[i], after - counts[i]
+        rows = rows + counts[i]
+        after = after - counts[i]
         if rows >= least and after >= MIN_ROWS and len(found) < n_bins - 1:
             found.append(0.5 * (values[i] + values[i + 1]))
             rows = 0.0

@@ -44,7 +44,8 @@ class ServerRows(NamedTuple):
 def server_rows(design: Design, data: Any, distil: float) -> tuple[ServerRows, ServerRows]:
     """(the first `distil` of the server's rows, to distil on; the others, to choose the round); both empty without data."""
     scaling = design.scaling
-    d, o = len(scaling.x_mean), len(scaling.y_mean)
+    d = len(scaling.x_mean)
+    o = len(scaling.y_mean)
     if data is None:
         none = ServerRows(np.zeros((0, d)), np.zeros((0, o)), None)
         return none, none
@@ -55,7 +56,8 @@ def server_rows(design: Design, data: Any, distil: float) -> tuple[ServerRows, S
             raise BadData(f"server_data has {found} {what} but the clients have {wanted}: give the same")
     cut = int(distil * len(x))
     group = members(design.groups, x)
-    x, y = standard(scaling, x), (y - scaling.y_mean) / scaling.y_scale
+    x = standard(scaling, x)
+    y = (y - scaling.y_mean) / scaling.y_scale
     some = lambda rows: ServerRows(x[rows], y[rows], None if group is None else group[rows])  # noqa: E731
     return some(slice(cut)), some(slice(cut, None))
 

@@ -81,7 +81,8 @@ def _distilled(model: Any, state: State, answer: Trained) -> State:
         model._spec(), leaves, state.design.kernel.omega, (rows.x, rows.y), answer.gram / answer.clients,
         weight=model.distill_weight, steps=model.distill_steps, rate=model.distill_rate,
     )  # fmt: skip
-    log_noise, log_prior = float(found.pop("log_noise")), float(found.pop("log_prior"))
+    log_noise = float(found.pop("log_noise"))
+    log_prior = float(found.pop("log_prior"))
     return state._replace(design=with_theta(state.design, found), log_noise=log_noise, log_prior=log_prior)
 
 

@@ -45,7 +45,8 @@ def discover(fed: Federation, trainer: dict, rng: np.random.Generator) -> list[i
     if clients < 2:
         return [0]
     sums = fed.sum(curvatures.column_sums, None)
-    rows, mean = float(sums.n), to_numpy(sums.x) / float(sums.n)
+    rows = float(sums.n)
+    mean = to_numpy(sums.x) / float(sums.n)
     classes = len(trainer["labels"])
     axes = probe_axes(fed, mean, rows, classes, rng)
     pen = penalties.penalty(classes, axes.shape[1], 1.0 / max(RIDGE * rows, 1.0))
@@ -145,7 +146,9 @@ def k_means(fed: Federation, down: Centres, trainer: dict) -> Centres:
 
 def fit_probes(fed: Federation, down: Probes, trainer: dict, pen: penalties.Penalty) -> list[int]:
     """The places of the probes that are worth their parameters."""
-    ids, step, last = list(range(len(down.coef))), 0, GROUP_STEPS + EM_STEPS
+    ids = list(range(len(down.coef)))
+    step = 0
+    last = GROUP_STEPS + EM_STEPS
     while len(ids) > 1:
         step += 1
         total = fed.sum(probes.using(trainer=trainer, ids=ids, move=step > GROUP_STEPS), down)
@@ -155,14 +158,17 @@ def fit_probes(fed: Federation, down: Probes, trainer: dict, pen: penalties.Pena
             worth = to_numpy(total.loss) - 0.5 * parameters * np.log(np.maximum(to_numpy(total.n), 2.0))
             if worth.min() >= 0:
                 break
-            keep, last = np.arange(len(ids)) != worth.argmin(), step + AFTER_REMOVAL
-        ids, down = [i for i, kept in zip(ids, keep) if kept], down._replace(coef=moved[keep])
+            keep = np.arange(len(ids)) != worth.argmin()
+            last = step + AFTER_REMOVAL
+        ids = [i for i, kept in zip(ids, keep) if kept]
+        down = down._replace(coef=moved[keep])
     return ids
 
 
 def stepped(coef: np.ndarray, total: ProbeSums, pen: penalties.Penalty) -> tuple[np.ndarray, np.ndarray]:
     """(probes after a Newton step (k, m, w), how many parameters of each the rows determine (k,))."""
-    out, parameters = to_numpy(coef).copy(), np.zeros(len(coef))
+    out = to_numpy(coef).copy()
+    parameters = np.zeros(len(coef))
     for i, (own, gradient, packed) in enumerate(zip(out, to_numpy(total.gradient), to_numpy(total.curvature))):
         second = unpack_triangle(packed)
         matrix = second + pen.matrix + 1e-6 * np.eye(len(second))

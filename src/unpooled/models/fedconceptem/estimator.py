@@ -250,7 +250,8 @@ class FedConceptEM(ServerSteps, ConceptPredictions):
         for own in self.clients_.values():
             own |= {key: own[key][ids] for key in ("omega", "fit", "votes") if key in own}
             own["omega"] = own["omega"] / own["omega"].sum()
-        self.n_concepts_, self.kept_ = len(ids), ids
+        self.n_concepts_ = len(ids)
+        self.kept_ = ids
         self.concepts_, self.certainty_ = {}, {}
         self.weights_ = to_numpy(state.shares)
         self.label_shares_ = label_shares(state.table, state.table_variance)

@@ -51,7 +51,8 @@ class ConceptPredictions(LearnerEstimator):
         x = self._rows(X)
         if y is None:
             return self._by_inputs(X)
-        trainer, new = Trainer(**self.trainer_), Client("new", x, np.asarray(y))
+        trainer = Trainer(**self.trainer_)
+        new = Client("new", x, np.asarray(y))
         rows = trainer.rows(new)
         log_i = information(trainer, self.theta_, rows, self.label_shares_)
         own = {"omega": fit_weights(to_numpy(log_i).astype(np.float64), self.weights_)}

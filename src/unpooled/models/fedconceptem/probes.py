@@ -105,7 +105,8 @@ class ScoreMeans(NamedTuple):
 @client("fedconceptem.sketch_moments", SUM, adds=True)
 def sketch_moments(down: Sketch, client: Client) -> SketchMoments:
     """Second moments of the columns about their means, or of combinations of them."""
-    x, w = to_numpy(client.x), to_numpy(client.w)
+    x = to_numpy(client.x)
+    w = to_numpy(client.w)
     z = ((x - down.mean.astype(x.dtype)) @ down.map.astype(x.dtype)).astype(np.float64)
     return SketchMoments(pack_triangle(np.swapaxes(z * w[..., None], -1, -2) @ z))
 
@@ -179,7 +180,8 @@ class ProbeRows(NamedTuple):
 def probe_rows(down: Probes, client: Client, trainer: dict) -> ProbeRows:
     """The client's rows as probes see them."""
     learner = Trainer(**trainer)._replace(device=None, hold_out=False, learner="linear")
-    y, w = to_numpy(learner.rows(client).y), to_numpy(client.w).astype(np.float64)
+    y = to_numpy(learner.rows(client).y)
+    w = to_numpy(client.w).astype(np.float64)
     x = to_numpy(client.x)
     inputs = ((x - down.mean.astype(x.dtype)) @ down.axes.astype(x.dtype)).astype(np.float64)
     coef = np.swapaxes(to_numpy(down.coef), -1, -2)  # (k, a + 1, c - 1)

@@ -80,7 +80,8 @@ def initialise(down: None, client: Client, *, models: int, ids: list | None = No
 @client("fedconceptem.concept_round", SUM)
 def concept_round(down: Down, client: Client, *, trainer: dict, options: dict) -> Up:
     """E-step, local epochs of every model weighted by its responsibilities, and the labels of each model."""
-    learner, plan = Trainer(**trainer), RoundOptions(**options)
+    learner = Trainer(**trainer)
+    plan = RoundOptions(**options)
     rows = learner.rows(client)
     theta = learner.with_own(down.theta, client, rows.x)
     ids = to_numpy(down.ids)

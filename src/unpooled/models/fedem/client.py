@@ -170,7 +170,8 @@ def _mean(
     """(mean statistics, mean log-likelihood, expectations computed), of all rows or of a minibatch."""
     if batch is not None:
         x, w = _minibatch(client, x, w, batch)
-    found, rows = family.statistics(down.params, x, w), w.sum()
+    found = family.statistics(down.params, x, w)
+    rows = w.sum()
     loglik = (found.loglik + _log_jacobian(family, down, x, w)) / rows
     return tree.map(lambda s: s / rows, found.stats), loglik, len(w)
 

@@ -52,7 +52,8 @@ class StatisticsCodec:
         """A client's answer as bytes; its memory follows what the bytes say."""
         family = resolve(settings["family"], FAMILIES, "family")
         pending = client.state.pop("pending")
-        params, kind = pending["params"], _kind_of(up)
+        params = pending["params"]
+        kind = _kind_of(up)
         change = to_blocks(family, scheme.quantiser, params, up.first if kind == FIRST else up.change)
         whole = to_blocks(family, scheme.quantiser, params, pending["whole"]) if scheme.alpha else []
         levels = _levels(scheme.quantiser, change, whole)
@@ -71,7 +72,8 @@ class StatisticsCodec:
     def decoder(self, ask: Ask, down: Down, scheme: Scheme, journal: Journal) -> Decoder:
         """How the server reads the answers of one round."""
         family = resolve(ask.options["family"], FAMILIES, "family")
-        quantiser, params = scheme.quantiser, down.params
+        quantiser = scheme.quantiser
+        params = down.params
         shapes = [b.shape for b in to_blocks(family, quantiser, params, family.moments(params))]
 
         def decode(content: bytes, name: str) -> Contribution:

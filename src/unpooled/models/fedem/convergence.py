@@ -52,7 +52,9 @@ def checked(
 
 def _with_exact_steps(model: Any, fed: Federation, family: Any, state: State) -> State:
     """The state after a few exact EM steps over all clients, and whether they say that it has converged: one SUM per step, one more."""
-    logliks, params, stats = [], state.params, state.stats
+    logliks = []
+    params = state.params
+    stats = state.stats
     for _ in range(EXACT_STEPS + 1):
         found = _exact(model, fed, state._replace(params=params))
         if not np.isclose(float(found.rows), state.rows, rtol=1e-9):
@@ -73,7 +75,8 @@ def _with_exact_steps(model: Any, fed: Federation, family: Any, state: State) ->
 
 def _still_to_gain(gains: np.ndarray) -> float:
     """What all further steps gain together if gains go on to fall by the same factor (Aitken); infinite where they do not fall."""
-    last, before = abs(gains[-1]), abs(gains[-2])
+    last = abs(gains[-1])
+    before = abs(gains[-2])
     if last <= NEGLIGIBLE:
         return 0.0
     factor = max(last / max(before, 1e-300), (last / max(abs(gains[0]), 1e-300)) ** (1 / (len(gains) - 1)))
@@ -98,7 +101,8 @@ def _has_fallen(model: Any, progress: Progress, round: int) -> bool:
 
 def _compared(model: Any, last: Progress, found: Any, round: int, params: Tree) -> Progress:
     """Converged if the log-likelihood per row of the same rows rose by less than `tol` per round."""
-    rows, loglik = float(found.rows), float(found.loglik / found.rows)
+    rows = float(found.rows)
+    loglik = float(found.loglik / found.rows)
     same_rows = np.isclose(rows, last.rows, rtol=1e-9)
     gain = (loglik - last.loglik) / (round - last.round)
     converged = bool(model.tol > 0 and same_rows and gain < model.tol)

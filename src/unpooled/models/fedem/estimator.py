@@ -295,7 +295,8 @@ class FedEM(Estimator):
 
     def finish(self, fed: Federation, state: State) -> None:
         """Set the fitted attributes, and warn of a fit that did not converge."""
-        self.params_, self.statistics_ = self.result(state), state.stats
+        self.params_ = self.result(state)
+        self.statistics_ = state.stats
         self.converged_ = state.progress.converged
         self.n_features_in_ = len(state.shift) - int(self._family().supervised)
         self.projections_ = sum(row["projected"] for row in self.history_)

@@ -30,7 +30,8 @@ def first_state(model: Any, fed: Federation, rng: np.random.Generator) -> State:
     family = model._family()
     _refuse_bad_rows(fed, family)
     frame = initialization.frame(fed)
-    mean, scale = to_numpy(frame.mean), to_numpy(frame.scale)
+    mean = to_numpy(frame.mean)
+    scale = to_numpy(frame.scale)
     if family.supervised:
         mean, scale = _with_target(fed, mean, scale)
     shift, unit = family.frame(mean, scale)
@@ -53,7 +54,9 @@ def _refuse_bad_rows(fed: Federation, family: Any) -> None:
     for c in fed.here():  # over a network nobody is named
         its_rows, its_bad = ask(None, c)
         if its_bad:
-            rows, bad, whose = its_rows, its_bad, f" of client {c.name!r}"
+            rows = its_rows
+            bad = its_bad
+            whose = f" of client {c.name!r}"
             break
     raise BadData(f"{float(bad):.0f} of {float(rows):.0f} rows{whose} do not suit the family: it wants {family.wants}")
 

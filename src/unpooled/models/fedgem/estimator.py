@@ -155,9 +155,11 @@ class FedGEM(Estimator):
         factors = FINAL_RADII if self.final_radius == "auto" else (float(self.final_radius),)
         labels = [final_labels(found, factor) for factor in factors]
         chosen = self._best_silhouette(fed, found, labels) if len(factors) > 1 else 0
-        self.final_radius_, label = factors[chosen], labels[chosen]
+        self.final_radius_ = factors[chosen]
+        label = labels[chosen]
         self.n_components_ = int(label.max()) + 1
-        self.cluster_centers_, self.variance_ = cluster_centres(found, label), state.variance
+        self.cluster_centers_ = cluster_centres(found, label)
+        self.variance_ = state.variance
         self.n_features_in_ = self.cluster_centers_.shape[1]
         self.super_clusters_ = found.by_client(label)
         self.local_centers_ = {name: to_numpy(b.centre) for name, b in state.balls.items()}

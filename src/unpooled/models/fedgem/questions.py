@@ -34,7 +34,8 @@ class Start(NamedTuple):
 @client("fedgem.begin", GATHER, batched=False)
 def begin(nothing: None, client: Client, *, sizes: dict, default: int, max_local: int, min_count: float) -> Start:
     """Centres of local k-means, as many as given for the client or else by BIC; fewer where one would have too few rows."""
-    x, w = to_numpy(client.x).astype(float), to_numpy(client.w).astype(float)
+    x = to_numpy(client.x).astype(float)
+    w = to_numpy(client.w).astype(float)
     x, w = x[w > 0], w[w > 0]
     if w.sum() < min_count:
         raise BadData(f"client {client.name!r} has fewer than min_count={min_count:g} rows: nothing of it may leave")
@@ -77,13 +78,15 @@ def local_step(guide: Guide, client: Client, *, radius: str, steps: int, min_cou
 
     A component with fewer than min_count rows is dropped for good; the largest is always kept.
     """
-    centre, weights = guide.centres[client.name], client.state["weights"]
+    centre = guide.centres[client.name]
+    weights = client.state["weights"]
     for _ in range(steps):
         before = centre
         stats = _e_step(client, weights, before, float(guide.variance))
         n = np.maximum(stats.n, MIN_ROWS)
         shift = stats.x / n[:, None]
-        centre, weights = before + shift, n / n.sum()
+        centre = before + shift
+        weights = n / n.sum()
     sent = stats.n >= min(min_count, stats.n.max())
     client.state["weights"] = weights[sent] / weights[sent].sum()
     if radius == "exact":
@@ -131,5 +134,6 @@ def _simplified_silhouette(x: Array, centres: Array) -> Array:
     if len(centres) < 2:
         return np.zeros(x.shape[:-1])
     two_nearest = np.sqrt(np.partition(squared(x, centres), 1, axis=-1)[..., :2])
-    a, b = two_nearest[..., 0], two_nearest[..., 1]
+    a = two_nearest[..., 0]
+    b = two_nearest[..., 1]
     return (b - a) / np.maximum(b, 1e-300)

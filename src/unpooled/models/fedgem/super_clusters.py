@@ -44,10 +44,14 @@ def moved_centres(found: AllBalls) -> np.ndarray:
     i, j, distance = balls.overlaps(found.centre, found.radius, found.owner)
     label = balls.super_clusters(i, j, found.owner)
     same = label[i] == label[j]
-    i, j, distance = i[same], j[same], distance[same]
-    centre, radius = found.centre, found.radius
+    i = i[same]
+    j = j[same]
+    distance = distance[same]
+    centre = found.centre
+    radius = found.radius
     points = balls.common_points(centre[i], radius[i], centre[j], radius[j], distance)
-    total, count = np.array(centre), np.ones(len(centre))
+    total = np.array(centre)
+    count = np.ones(len(centre))
     for ends in (i, j):
         np.add.at(total, ends, points)
         np.add.at(count, ends, 1)
@@ -65,7 +69,8 @@ def final_radius(found: AllBalls, factor: float) -> np.ndarray:
 
     The authors' code uses this length as a squared radius, so that its clusters depend on the unit of measurement.
     """
-    out, separation = np.empty(len(found.n)), _separation(found)
+    out = np.empty(len(found.n))
+    separation = _separation(found)
     for c in range(len(found.names)):
         own = found.owner == c
         out[own] = factor * separation[c] * own.sum() / np.sqrt(max(found.n[own].sum(), 1.0))

@@ -96,7 +96,8 @@ def bases(
     if len(down.single):
         found.append(personal.mixed(learner, down.single, np.ones(1), learner.placed(x)))
     own_parameters = 0.5 * (weights[0].size - 1) / max(float(to_numpy(client.w).sum()), 1.0)
-    log_bases, optimism = np.stack(found), np.array([float(down.optimism)] * len(found))
+    log_bases = np.stack(found)
+    optimism = np.array([float(down.optimism)] * len(found))
     optimism[1 : len(weights)] += own_parameters
     if len(down.inverse):
         log_bases, optimism = _without_each_row(down, rows, x, log_bases, len(weights), own_parameters)
@@ -110,7 +111,8 @@ def _without_each_row(
 
     The mixture's losses on rows that it was fitted to are as much too small as the single learner's, times its parameters.
     """
-    y, w = to_numpy(rows.y), to_numpy(rows.w).astype(np.float64)
+    y = to_numpy(rows.y)
+    w = to_numpy(rows.w).astype(np.float64)
     last = log_bases[-1].copy()
     left = left_out.without_each(x, y, w, last, to_numpy(down.inverse)[0], to_numpy(down.embedding.mean))
     if not len(down.single):  # the model itself has a single learner

@@ -37,7 +37,8 @@ def shrunk(params: Params, stats: Stats, shape: str, scale: np.ndarray) -> Param
     k, d = params.means.shape
     prior = np.tile(np.diag(scale**2) * k ** (-2 / d), (k, 1, 1))
     prior = to_numpy(gaussian.pack_covs(gaussian.reshape_covs(prior, shape), shape))
-    covs, n = to_numpy(params.covs), to_numpy(stats.n)
+    covs = to_numpy(params.covs)
+    n = to_numpy(stats.n)
     rows = n.sum() if shape == "tied" else n.reshape(-1, *[1] * (covs.ndim - 1))
     weight = (d + 2) / (rows + d + 2)
     return params._replace(covs=(1 - weight) * np.where(np.isfinite(covs), covs, prior) + weight * prior)

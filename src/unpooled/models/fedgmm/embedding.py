@@ -93,9 +93,11 @@ def fit_embedding(
         raise BadData("principal axes need complete rows: fill in missing values first, or leave embedding= out")
     cov = total / float(frame.rows)
     values, vectors = np.linalg.eigh(cov)
-    values, vectors = values[::-1], vectors[:, ::-1][:, :axes]
+    values = values[::-1]
+    vectors = vectors[:, ::-1][:, :axes]
     vectors = vectors * np.sign(vectors[np.abs(vectors).argmax(0), np.arange(axes)])
-    scale, left_out = np.sqrt(np.maximum(values[:axes], 1e-12)), max(values[axes:].sum(), 0.0)
+    scale = np.sqrt(np.maximum(values[:axes], 1e-12))
+    left_out = max(values[axes:].sum(), 0.0)
     embedding = Embedding(frame.mean, vectors, np.zeros(0))
     if residual and left_out > NEGLIGIBLE * values.sum():
         embedding = embedding._replace(residual=_residual_scale(fed, embedding, left_out))

@@ -131,7 +131,8 @@ def owners(params: Params, m: int, shape: str) -> np.ndarray:
 
     Distances are relative to the mean covariance: Gaussians that split one true component are close in them.
     """
-    means, k = to_numpy(params.means), len(params.means)
+    means = to_numpy(params.means)
+    k = len(params.means)
     if k <= m or m == 1:
         return np.arange(k) % m
     common = np.einsum("k,kij->ij", to_numpy(params.weights), to_numpy(gaussian.full_covs(params, shape)))
@@ -141,9 +142,11 @@ def owners(params: Params, m: int, shape: str) -> np.ndarray:
 
 def discriminants(params: Params, label_means: LabelMeans, owner: np.ndarray, m: int, shape: str) -> np.ndarray:
     """Linear learners (m, c (d + 1)) by linear discriminant analysis, each over the Gaussians that it owns."""
-    means, covs = to_numpy(params.means), to_numpy(gaussian.full_covs(params, shape))
+    means = to_numpy(params.means)
+    covs = to_numpy(gaussian.full_covs(params, shape))
     centre = to_numpy(params.weights) @ means
-    counts, sums = to_numpy(label_means.n), to_numpy(label_means.x)
+    counts = to_numpy(label_means.n)
+    sums = to_numpy(label_means.x)
     parts = ((means[own] - centre, covs[own], counts[own], sums[own]) for own in (owner == j for j in range(m)))
     return np.stack([_discriminant(*part, centre) for part in parts])
 
@@ -153,7 +156,8 @@ def _discriminant(means: Array, covs: Array, n: Array, x: Array, centre: Array) 
     d, classes = means.shape[1], n.shape[1]
     if n.sum() == 0:
         return np.zeros(classes * (d + 1))
-    share, by_class = n.sum(1) / n.sum(), n.sum(0)
+    share = n.sum(1) / n.sum()
+    by_class = n.sum(0)
     mean = share @ means
     total = np.einsum("k,kij->ij", share, covs + means[:, :, None] * means[:, None, :]) - np.outer(mean, mean)
     class_means = np.where(by_class[:, None] > 0, x.sum(0) / np.maximum(by_class, 1e-12)[:, None], mean)  # (c, d)
@@ -185,7 +189,8 @@ def random_hyperplanes(joint: Joint, classes: int, shape: str, rng: np.random.Ge
 
 def first_joint(params: Params, theta: np.ndarray, owner: np.ndarray | None) -> Joint:
     """A candidate's first parameters: the weights of each Gaussian divided equally among the learners, or mostly to its owner."""
-    weights, m = to_numpy(params.weights), len(theta)
+    weights = to_numpy(params.weights)
+    m = len(theta)
     by_learner = np.full((len(weights), m), 1 / m)
     if owner is not None:
         is_owner = owner[:, None] == np.arange(m)

@@ -63,7 +63,8 @@ def _change(
         distance = _distances_by_column(params, z)  # (n, k, d)
         factor = np.maximum(1 - removed[..., None] * distance, MIN_DETERMINANT)
         log_det = np.where(seen[:, None, :], np.log(widening)[..., None] + np.log(factor), 0.0).sum(-1)
-        new, old = ((shift**2 / widening)[..., None] * distance / factor).sum(-1), distance.sum(-1)
+        new = ((shift**2 / widening)[..., None] * distance / factor).sum(-1)
+        old = distance.sum(-1)
         return -(log_det + new - old) / 2
     d = seen.sum(-1)[:, None]
     distance = _distances(params, z, log_n, d, shape)

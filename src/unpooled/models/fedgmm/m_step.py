@@ -89,7 +89,8 @@ class MSteps(CandidateTrial):
 
     def _scored(self, c: Candidate, stats: JointStats) -> Candidate:
         """The candidate with its log-likelihoods of rows that train and of rows held out."""
-        rows, held_out_rows = float(stats.gaussians.rows), float(stats.held_out_rows)
+        rows = float(stats.gaussians.rows)
+        held_out_rows = float(stats.held_out_rows)
         loglik = float(stats.gaussians.loglik) / rows
         c = c._replace(loglik=loglik, held_out=float(self._judged(stats)) / max(held_out_rows, 1.0))
         if not held_out_rows > 0:

@@ -69,7 +69,8 @@ def bin_edges(range: Array) -> np.ndarray:
 
 def _log_density(down: Density, client: Client, shape: str, key: str = "") -> np.ndarray:
     """Leave-one-out log P(x) of a client's rows, (n,): under the shares of all clients, or with a key its own weights."""
-    z, w = embed(to_numpy(client.x), down.embedding).astype(np.float64), to_numpy(client.w)
+    z = embed(to_numpy(client.x), down.embedding).astype(np.float64)
+    w = to_numpy(client.w)
     weights = to_numpy(client.state[key]).sum(-1) if key else down.shares
     rows = float(w.sum()) if key else float(down.rows)
     counts = down.shares * float(down.rows)
@@ -86,7 +87,8 @@ def _held_out_log_density(down: Density, client: Client, shape: str) -> np.ndarr
 @client("fedgmm.density_moments", SUM, batched=False)
 def density_moments(down: Density, client: Client, *, shape: str, kept_out: bool = False) -> DensityMoments:
     """Sum and sum of squares of the rows' log densities; with `kept_out` some rows were not seen by the Gaussians."""
-    s, w = _log_density(down, client, shape), to_numpy(client.w)
+    s = _log_density(down, client, shape)
+    w = to_numpy(client.w)
     if kept_out:
         s = np.where(held_out(client), _held_out_log_density(down, client, shape), s)
     return DensityMoments(w.sum(), (w * s).sum(), (w * s**2).sum())
@@ -95,7 +97,8 @@ def density_moments(down: Density, client: Client, *, shape: str, kept_out: bool
 @client("fedgmm.density_counts", SUM, batched=False)
 def density_counts(down: Density, client: Client, *, shape: str, key: str, kept_out: bool = False) -> DensityCounts:
     """A histogram of the rows' log densities; the client keeps the thresholds of its own density in its state."""
-    s, w = _log_density(down, client, shape), to_numpy(client.w)
+    s = _log_density(down, client, shape)
+    w = to_numpy(client.w)
     if kept_out:
         w = w * ~held_out(client)
     if key in client.state:

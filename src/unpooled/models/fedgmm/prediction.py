@@ -82,7 +82,8 @@ class JointModelPredictions(LearnerEstimator):
         if GROUP_THETA in own:
             return personal.average_log_proba(self.log_proba(self._columns(x), own[GROUP_THETA]), own[GROUP_WEIGHTS])
         model = self.with_own(own)
-        log_joint, log_learners = model._log_pairs(x, None), model._log_learners(x, None)
+        log_joint = model._log_pairs(x, None)
+        log_learners = model._log_learners(x, None)
         return mixture_log_proba(log_joint, log_learners)
 
     def _columns(self, x: np.ndarray) -> np.ndarray:
@@ -103,7 +104,8 @@ class JointModelPredictions(LearnerEstimator):
     def choose_personal(self, fed: Federation, best: Any, single: Any) -> None:
         """Let each client choose what it keeps: one TELL. `single` is the candidate of a single learner, if there is one."""
         if self.personalize == "auto":
-            inverse, ratio = np.zeros((0, 0, 0, 0)), 1.0
+            inverse = np.zeros((0, 0, 0, 0))
+            ratio = 1.0
             if single is not None:
                 second = gaussian.unpack_triangle(to_numpy(single.curvature))
                 inverse = left_out.inverses_of(second[None], len(self.classes_))

@@ -111,7 +111,8 @@ class RoundOptions(NamedTuple):
 @client("fedgmm.sgd_round", SUM)
 def sgd_round(down: Down, client: Client, *, trainer: dict, options: dict) -> tuple[SgdUp, ...]:
     """E-step, then local epochs of each learner weighted by its responsibilities."""
-    learner, plan = Trainer(**trainer), RoundOptions(**options)
+    learner = Trainer(**trainer)
+    plan = RoundOptions(**options)
     answers = []
     for joint, key in zip(down.candidates, plan.keys):
         stats, rows, r = e_step(joint, down.embedding, client, learner, key, plan)
@@ -127,7 +128,8 @@ def sgd_round(down: Down, client: Client, *, trainer: dict, options: dict) -> tu
 @client("fedgmm.newton_round", SUM)
 def newton_round(down: Down, client: Client, *, trainer: dict, options: dict) -> tuple[NewtonUp, ...]:
     """E-step, then gradient and, unless they are too large, second derivatives of each linear learner."""
-    learner, plan = Trainer(**trainer), RoundOptions(**options)
+    learner = Trainer(**trainer)
+    plan = RoundOptions(**options)
     answers = []
     for joint, key in zip(down.candidates, plan.keys):
         stats, rows, r = e_step(joint, down.embedding, client, learner, key, plan)
@@ -145,7 +147,8 @@ def newton_round(down: Down, client: Client, *, trainer: dict, options: dict) ->
 @client("fedgmm.warm_up", SUM)
 def warm_up(down: Mixtures, client: Client, *, trainer: dict, options: dict) -> tuple[Stats, ...]:
     """E-step of the mixtures of the inputs alone, under the client's own weights."""
-    rows, plan = Trainer(**trainer).rows(client), RoundOptions(**options)
+    rows = Trainer(**trainer).rows(client)
+    plan = RoundOptions(**options)
     z = embed(rows.x, down.embedding)
     answers = []
     for params, key in zip(down.params, plan.keys):
@@ -160,7 +163,8 @@ def warm_up(down: Mixtures, client: Client, *, trainer: dict, options: dict) -> 
 @client("fedgmm.label_means", SUM)
 def label_means(down: Mixtures, client: Client, *, trainer: dict, options: dict) -> tuple[LabelMeans, ...]:
     """Counts and sums of the rows by Gaussian and class, under the client's own weights."""
-    rows, plan = Trainer(**trainer).rows(client), RoundOptions(**options)
+    rows = Trainer(**trainer).rows(client)
+    plan = RoundOptions(**options)
     xp = namespace(rows.x)
     classes = xp.arange(len(trainer["labels"]), **({} if xp is np else {"device": rows.x.device}))
     by_class = like(rows.y[..., None, :] == classes[:, None], rows.x) * rows.w[..., None, :]  # (..., c, n)
@@ -196,7 +200,8 @@ def e_step(
     log_labels = learner.log_likelihood(joint.theta, rows)
     seen = density_weights(client, train, plan.keep_out)
     expected = joint_e_step(joint.gaussians, z, seen, log_labels, pi, plan.shape, cached)
-    pairs, stats = expected.pairs, expected.stats
+    pairs = expected.pairs
+    stats = expected.stats
     client.state[f"pi-{key}"] = shares(pairs.reshape(*pairs.shape[:-2], -1)).reshape(pairs.shape)
     if learner.hold_out and not plan.hold_out:
         held_out = like(learner.held(client), rows.w)

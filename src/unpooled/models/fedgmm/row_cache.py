@@ -42,7 +42,8 @@ def _as_columns(x: np.ndarray, w: np.ndarray) -> CachedColumns:
     """Transpose a client's rows once."""
     n, d = x.shape[-2:]
     mean = w.reshape(-1) @ x.reshape(-1, d) / max(w.sum(), 1e-30)
-    centre, rows = cast(mean, x), x.reshape(-1, n, d)
+    centre = cast(mean, x)
+    rows = x.reshape(-1, n, d)
     z = np.empty((len(rows), d + 1, n), x.dtype)
     for transposed, one in zip(z, rows):
         transposed[:] = columns(one[None], None, centre)[0]

@@ -37,7 +37,9 @@ def e_step(
         return _in_two_passes(params, x, w, log_weights, shape)
     xp, lead, (k, n) = namespace(x), x.shape[:-2], log_weights.shape[-2:]
     x, w, log_weights = x.reshape(-1, n, x.shape[-1]), like(w, x).reshape(-1, n), log_weights.reshape(-1, k, n)
-    r, log_p, sums = xp.empty(log_weights.shape, x.dtype), xp.empty(w.shape, x.dtype), []
+    r = xp.empty(log_weights.shape, x.dtype)
+    log_p = xp.empty(w.shape, x.dtype)
+    sums = []
     kernel = kernel_for(params, shape, x, centre=cached.centre if cached else None)
     for own, pieces in chunks(len(x), n, kernel.width, x):
         total = kernel.empty(own.stop - own.start)
@@ -60,7 +62,9 @@ def _in_two_passes(params: Params, x: Array, w: Array, log_weights: Array, shape
     log_joint = xp.swapaxes(log_densities(params, x, shape), -1, -2) + log_weights
     k, n = log_joint.shape[-2:]
     r, log_p = responsibilities(log_joint.reshape(-1, k, n), 1.0)
-    r, log_p, w = r.reshape(log_joint.shape), log_p.reshape((*log_joint.shape[:-2], n)), like(w, x)
+    r = r.reshape(log_joint.shape)
+    log_p = log_p.reshape((*log_joint.shape[:-2], n))
+    w = like(w, x)
     stats = moments(params, x, xp.swapaxes(r * w[..., None, :], -1, -2), shape)
     return WeightedEStep(stats._replace(loglik=(w * log_p).sum(-1), rows=w.sum(-1)), r, log_p)
 

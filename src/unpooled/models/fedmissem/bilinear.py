@@ -53,14 +53,16 @@ def learned(side: str, p: int) -> np.ndarray:
 def begin(n_sites: int, n_dates: int, rank: int, level: float, rng: np.random.Generator) -> Factors:
     """A constant table, and small random factors."""
     left, right = (rng.normal(scale=0.1, size=(n, 2 + rank)) for n in (n_sites, n_dates))
-    left[:, :2], right[:, :2] = (0.0, 1.0), (1.0, level)
+    left[:, :2] = (0.0, 1.0)
+    right[:, :2] = (1.0, level)
     return Factors(left, right)
 
 
 def with_rank(factors: Factors, rank: int, rng: np.random.Generator) -> Factors:
     """The effects of a fit, with small random factors."""
     fresh = begin(len(factors.left), len(factors.right), rank, 0.0, rng)
-    fresh.left[:, :2], fresh.right[:, :2] = factors.left[:, :2], factors.right[:, :2]
+    fresh.left[:, :2] = factors.left[:, :2]
+    fresh.right[:, :2] = factors.right[:, :2]
     return fresh
 
 
@@ -90,9 +92,12 @@ def average_theta(
 
 def half(factors: Factors, side: str, visits: np.ndarray, w: np.ndarray, family: str, trials: int) -> Half:
     """Sums of one side over visits (n, 3)."""
-    site, date, value = visits[:, 0].astype(np.int64), visits[:, 1].astype(np.int64), visits[:, 2]
+    site = visits[:, 0].astype(np.int64)
+    date = visits[:, 1].astype(np.int64)
+    value = visits[:, 2]
     mean = families.mean(theta_at(factors, site, date), family, trials)
-    variance, rate = families.variance(mean, family, trials), families.rate(mean, family, trials)
+    variance = families.variance(mean, family, trials)
+    rate = families.rate(mean, family, trials)
     own, other, index = (factors.left, factors.right, site) if side == "left" else (factors.right, factors.left, date)
     z = other[date if side == "left" else site][:, learned(side, own.shape[1])]  # (n, q)
     i, j = np.tril_indices(z.shape[1])
@@ -114,7 +119,8 @@ def newton(
     """(factors after one Newton step on a side, covariances of its coefficients (m, q, q)); with `curves` dates' factors stay."""
     own = factors.left if side == "left" else factors.right
     which = learned(side, own.shape[1])
-    ridge, q = _ridge(side, len(which), penalties), len(which)
+    ridge = _ridge(side, len(which), penalties)
+    q = len(which)
     curve = np.zeros((len(own), q, q))
     i, j = np.tril_indices(q)
     curve[:, i, j] = curve[:, j, i] = found.curve / dispersion
@@ -132,7 +138,8 @@ def level_in_dates(factors: Factors) -> Factors:
 
     No other division of the level has a smaller penalty, and steps of one side at a time would take many rounds to find it.
     """
-    left, right = factors.left.copy(), factors.right.copy()
+    left = factors.left.copy()
+    right = factors.right.copy()
     level = left[:, 0].mean()
     left[:, 0] -= level
     right[:, 1] += level
@@ -141,8 +148,11 @@ def level_in_dates(factors: Factors) -> Factors:
 
 def curves_in_dates(factors: Factors, penalties: Penalties) -> Factors:
     """The same table with the part of the sites' curves that all have in common moved to the dates as far as the penalty falls."""
-    left, right = factors.left.copy(), factors.right.copy()
-    curves, sites, dates = right[:, 2:], penalties.factors, penalties.dates
+    left = factors.left.copy()
+    right = factors.right.copy()
+    curves = right[:, 2:]
+    sites = penalties.factors
+    dates = penalties.dates
     away = right[:, 1] - right[:, 1].mean()
     curvature = len(left) * sites * np.eye(curves.shape[1]) + dates * curves.T @ curves
     common = np.linalg.solve(curvature, sites * left[:, 2:].sum(axis=0) - dates * curves.T @ away)

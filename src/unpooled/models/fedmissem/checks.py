@@ -16,10 +16,14 @@ def refuse_bad_visits(fed: Federation, found: Description, family: str, trials: 
     if not float(found.bad):
         return
     counts = {c.name: valid_visits(c, family, trials)[1] for c in fed.here()}
-    who, bad, rows = "all clients together", float(found.bad), float(found.rows)
+    who = "all clients together"
+    bad = float(found.bad)
+    rows = float(found.rows)
     for name, valid in counts.items():
         if not valid.all():
-            who, bad, rows = f"client {name!r}", float((~valid).sum()), float(len(valid))
+            who = f"client {name!r}"
+            bad = float((~valid).sum())
+            rows = float(len(valid))
             break
     wants = {"auto": "a number", "gaussian": "a number", "binomial": f"a count up to trials={trials}"}
     wanted = wants.get(family, "a count" if family == "geometric" else "not below 0")

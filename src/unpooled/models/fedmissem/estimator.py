@@ -201,7 +201,8 @@ class FedMissEM(Estimator):
         tol = self.tol if state.stage == FINAL else max(self.tol, CHOICE_TOL)
         for i, half in zip(active, found):
             candidates[i] = moved(candidates[i], side, half, tol, state.round)
-        first, dispersion = found[0], candidates[active[0]].dispersion
+        first = found[0]
+        dispersion = candidates[active[0]].dispersion
         info = {"deviance": float(first.deviance / first.visits), "dispersion": dispersion}
         return state._replace(candidates=tuple(candidates), round=state.round + 1), info
 
@@ -219,7 +220,8 @@ class FedMissEM(Estimator):
         candidates = state.candidates[: len(state.weights)]  # the first alone if rounds ended before the last stage
         first = candidates[0]
         self.family_, self.rank_, self.penalty_ = first.model[:3]
-        self.weights_, self.held_losses_ = state.weights, state.losses
+        self.weights_ = state.weights
+        self.held_losses_ = state.losses
         self.models_ = tuple(self._fitted(c, state) for c in candidates)
         self.sites_, self.dates_ = self.models_[0].factors
         self.n_features_in_ = 3
@@ -240,7 +242,8 @@ class FedMissEM(Estimator):
         dispersion = dispersion_of(float(visited.pearson), state.visits, fitted, self.family_)
         total, std = totals(widths, visited, dispersion, self.family_, self.trials)
         self.dispersion_ = dispersion * families.dispersion_scale(self.family_, scale)
-        self.totals_, self.totals_std_ = len(self.sites_) * centre + scale * total, scale * std
+        self.totals_ = len(self.sites_) * centre + scale * total
+        self.totals_std_ = scale * std
 
     def predict(self, X: Any) -> np.ndarray:
         """The mean of cells.

@@ -65,7 +65,8 @@ def deviance(value: np.ndarray, mean: np.ndarray, family: str, trials: int) -> n
     elif family == "geometric":
         rest = -(1 + value) * np.log((1 + value) / (1 + mean))
     else:
-        failures, left = trials - value, np.maximum(trials - mean, TINY)
+        failures = trials - value
+        left = np.maximum(trials - mean, TINY)
         rest = xlogy(failures, failures / left)
     return np.maximum(2 * (xlogy(value, value / positive) + rest), 0.0)  # rounding can take it below 0
 

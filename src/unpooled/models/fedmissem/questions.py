@@ -130,7 +130,8 @@ def describe(nothing: None, client: Client, *, family: str, trials: int) -> Desc
 
 def valid_visits(client: Client, family: str, trials: int) -> tuple[np.ndarray, np.ndarray]:
     """(rows (n, 3), which of them are visits with a value that the family can have)."""
-    x, present = to_numpy(client.x).astype(np.float64), to_numpy(client.w) > 0
+    x = to_numpy(client.x).astype(np.float64)
+    present = to_numpy(client.w) > 0
     x = x[present] if x.shape[1] == 3 else np.full((int(present.sum()), 3), np.nan)
     cells, value = x[:, :2], x[:, 2]
     whole = ((cells >= 0) & (cells == np.floor(cells))).all(axis=1)
@@ -147,7 +148,8 @@ def valid_visits(client: Client, family: str, trials: int) -> tuple[np.ndarray, 
 @client("fedmissem.occupied", SUM, batched=False)
 def occupied(ranges: Ranges, client: Client) -> Occupied:
     """Whether this client has visits in each range of numbers of sites and of dates."""
-    x, present = to_numpy(client.x).astype(np.float64), to_numpy(client.w) > 0
+    x = to_numpy(client.x).astype(np.float64)
+    present = to_numpy(client.w) > 0
     found = [_occupied(x[present, side], ranges.low[side], ranges.width[side]) for side in (0, 1)]
     return Occupied(np.stack(found))
 
@@ -186,7 +188,8 @@ def judge(
     fold = fold_of(x, n_folds)
     held = np.isin(fold, folds)
     x, w, fold = x[held], w[held], fold[held]
-    fits, weights = asked.fits, to_numpy(asked.weights)
+    fits = asked.fits
+    weights = to_numpy(asked.weights)
     means = np.zeros((weights.shape[1], len(x)))
     for i, (factors, family, own, model) in enumerate(zip(fits.factors, families, folds, models)):
         of_fold = fold == own
@@ -201,7 +204,8 @@ def judge(
 def seen(widths: Widths, client: Client, *, family: str, trials: int) -> Seen:
     """Values, means and variances of the visited cells, summed by date."""
     x, w = _visits(client)
-    site, date = x[:, 0].astype(np.int64), x[:, 1].astype(np.int64)
+    site = x[:, 0].astype(np.int64)
+    date = x[:, 1].astype(np.int64)
     n_dates = len(widths.models[0].factors.right)
     value = (x[:, 2] - widths.centre) / widths.scale
     mean = mean_of(average_theta(widths.weights, [m.factors for m in widths.models], site, date), family, trials)
@@ -248,5 +252,6 @@ def _scaled(x: np.ndarray, centre: float, scale: float) -> np.ndarray:
 
 def _means(factors: Factors, x: np.ndarray, family: str, trials: int) -> np.ndarray:
     """The mean of each visit."""
-    site, date = x[:, 0].astype(np.int64), x[:, 1].astype(np.int64)
+    site = x[:, 0].astype(np.int64)
+    date = x[:, 1].astype(np.int64)
     return mean_of(bilinear.theta_at(factors, site, date), family, trials)

@@ -116,14 +116,16 @@ def best_model(held: Held, models: list[Model]) -> int:
     """The model with the smallest loss, one of the first family unless another family is clearly better."""
     losses = np.diag(to_numpy(held.errors))
     of_first = np.array([m.family == models[0].family for m in models])
-    best, first = int(np.argmin(losses)), int(np.argmin(np.where(of_first, losses, np.inf)))
+    best = int(np.argmin(losses))
+    first = int(np.argmin(np.where(of_first, losses, np.inf)))
     worse, error = compared(held, best)
     return best if worse[first] > CLEARLY * error[first] else first
 
 
 def compared(held: Held, best: int) -> tuple[np.ndarray, np.ndarray]:
     """(how much larger each loss per visit is than one of them, the standard error of that difference)."""
-    n, products = max(float(held.visits), 1e-300), to_numpy(held.losses)
+    n = max(float(held.visits), 1e-300)
+    products = to_numpy(held.losses)
     loss = np.diag(to_numpy(held.errors)) / n
     worse = loss - loss[best]
     square = (np.diag(products) - 2 * products[best] + products[best, best]) / n

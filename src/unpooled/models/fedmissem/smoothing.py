@@ -13,7 +13,8 @@ def smooth(t: np.ndarray, y: np.ndarray, share: float = 0.3) -> np.ndarray:  # (
     relative = distances / np.maximum(bandwidth, 1e-300)[:, None]
     w = np.clip(1 - relative**3, 0, 1) ** 3
     total = w.sum(axis=1)
-    t_mean, y_mean = w @ t / total, w @ y / total
+    t_mean = w @ t / total
+    y_mean = w @ y / total
     centred = t[None] - t_mean[:, None]
     slope = (w * centred) @ y / np.maximum((w * centred**2).sum(axis=1), 1e-300)
     return y_mean + slope * (t - t_mean)

@@ -92,7 +92,8 @@ def losses(held: Held) -> np.ndarray:  # (models,)
 
 def next_stage(model: Any, state: State, rng: np.random.Generator) -> State:
     """The candidates of the next stage, from those of the chosen model; a stage with a single model is left out."""
-    best, stage = state.candidates[0].model, state.stage + 1
+    best = state.candidates[0].model
+    stage = state.stage + 1
     models = selection.apart_models(best, model.penalty) if stage == APART else _rank_models(model, state, best)
     single = len(models) == 1 and not state.judged
     state = state._replace(stage=stage, round=0)

@@ -11,7 +11,8 @@ from unpooled.models.fedmissem.selection import Candidate
 
 def moved(c: Candidate, side: str, found: Half, tol: float, round: int) -> Candidate:
     """A Newton step of one side, or half of the last step undone if it increased the loss."""
-    penalties, family = c.model.penalties, c.model.family
+    penalties = c.model.penalties
+    family = c.model.family
     loss = float(found.deviance) / c.dispersion + bilinear.penalised(c.factors, penalties)
     if loss > c.loss * (1 + 1e-9):
         middle = Factors(*((a + b) / 2 for a, b in zip(c.best, c.factors)))
@@ -40,7 +41,8 @@ def dispersion_of(pearson: float, visits: float, fitted: float, family: str) -> 
 
 def in_own_unit(factors: Factors, family: str, centre: float, scale: float) -> Factors:
     """The coefficients of a fit to scaled values, for values in their own unit."""
-    left, right = factors.left.copy(), factors.right.copy()
+    left = factors.left.copy()
+    right = factors.right.copy()
     if family == "gaussian":
         left[:, 0] *= scale
         right[:, 1] = centre + scale * right[:, 1]

@@ -41,7 +41,9 @@ def offset_index(offset: str | int | None, columns: list[str] | None) -> int:
 
 def check_seen(model: Any, seen: Look, q: int) -> None:
     """Refuse targets outside the family's range, fewer rows than the q coefficients need, and targets that are all the same."""
-    family, n, y = model.family, float(seen.n), float(seen.y)
+    family = model.family
+    n = float(seen.n)
+    y = float(seen.y)
     if seen.missing > 0 and model.missing == "refuse":
         text = f"{seen.missing:g} rows have missing values: use missing='drop' to leave them out"
         raise BadData(f"{text}, or fill them in first with MixtureImputer")

@@ -64,7 +64,8 @@ class Curvature(NamedTuple):
 @client("glm.code_counts", SUM, adds=True, brief=True)
 def code_counts(nothing: None, client: Client) -> CodeCounts:
     """How many rows are labelled 0, 1, 2 and so on, and how many otherwise."""
-    y, w = to_numpy(client.y), to_numpy(client.w).astype(np.float64, copy=False)
+    y = to_numpy(client.y)
+    w = to_numpy(client.w).astype(np.float64, copy=False)
     if y.dtype.kind not in "fiub":
         return CodeCounts(np.zeros((*w.shape[:-1], MOST_CODES)), (w > 0).sum(-1).astype(np.float64))
     hits = y[..., None] == np.arange(MOST_CODES)
@@ -102,7 +103,8 @@ def _complete(client: Client, classes: Sequence) -> tuple[np.ndarray, np.ndarray
     missing = np.asarray((gone & (w > 0)).sum(-1), dtype=np.float64)
     y = codes_of(client, classes)
     if gone.any():
-        x, w = np.where(gone[..., None], 0.0, x), np.where(gone, 0.0, w)
+        x = np.where(gone[..., None], 0.0, x)
+        w = np.where(gone, 0.0, w)
     return x, y, w, missing
 
 

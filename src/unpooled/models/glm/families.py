@@ -158,10 +158,12 @@ def terms(family: str, link: str, eta: Array, y: Array, alpha: float = 1.0) -> T
     """Deviance, score and curvature of rows; a row whose mean is outside of the family counts as `outside` and adds nothing."""
     if (family, link) == ("binomial", "logit"):
         return _logistic(eta, y)
-    law, transform = FAMILIES[family], LINKS[link]
+    law = FAMILIES[family]
+    transform = LINKS[link]
     mu, outside = _means(law, transform, eta)
     with np.errstate(all="ignore"):  # what overflows is found below
-        slope, variance = transform.slope(eta, mu), law.variance(mu, alpha)
+        slope = transform.slope(eta, mu)
+        variance = law.variance(mu, alpha)
         residual = y - mu
         score = residual * slope / variance
         expected = slope**2 / variance
@@ -227,7 +229,8 @@ def starting_means(family: str, link: str, y: Array, mean: float) -> Array:
 
 def working_response(family: str, link: str, y: Array, mu: Array, alpha: float) -> tuple[Array, Array]:
     """(response, weights) of the least squares problem that a scoring step from the means `mu` solves."""
-    law, transform = FAMILIES[family], LINKS[link]
+    law = FAMILIES[family]
+    transform = LINKS[link]
     eta = transform.of(mu)
     slope = transform.slope(eta, mu)
     return eta + (y - mu) / slope, slope**2 / law.variance(mu, alpha)

@@ -150,7 +150,8 @@ class GLM(GLMParts, RegressorMixin, Estimator):
 
     def _check_offset(self, fed: Federation) -> None:
         """Refuse an offset column that clients in this process do not have."""
-        index, clients = offset_index(self.offset, fed.columns), fed.here()
+        index = offset_index(self.offset, fed.columns)
+        clients = fed.here()
         if clients and index >= clients[0].x.shape[-1]:
             raise BadParameter(f"offset={index} is no column of {clients[0].x.shape[-1]}: columns are counted from 0")
 
@@ -177,8 +178,10 @@ class GLM(GLMParts, RegressorMixin, Estimator):
         if not state.started:
             return self._first_step(fed, state)
         total = self._numpy(fed.sum(questions.newton.using(**self._options(fed)), self._point(state)))
-        hessian, objective = self._positive(total), self._objective(total, state.path.at, state.seen)
-        pen, n = self._penalty(state.seen), float(total.n)
+        hessian = self._positive(total)
+        objective = self._objective(total, state.path.at, state.seen)
+        pen = self._penalty(state.seen)
+        n = float(total.n)
         here = Evaluated(hessian, total.score, objective, n, self._unit(total, state.seen))
         path = newton.advance(state.path, here, pen)
         if path.halvings == 0 and self._may_separate and not pen.any:
@@ -197,7 +200,9 @@ class GLM(GLMParts, RegressorMixin, Estimator):
         """The first step, from means between each y and the mean of all."""
         options = {k: v for k, v in self._options(fed).items() if k != "learn_alpha"}
         total = self._numpy(fed.sum(questions.start.using(**options), self._point(state)))
-        hessian, path, pen = unpack_triangle(total.hessian), state.path, self._penalty(state.seen)
+        hessian = unpack_triangle(total.hessian)
+        path = state.path
+        pen = self._penalty(state.seen)
         if not pen.any:
             small = newton.rounding(hessian, self._mean(state.seen), self.fit_intercept)
             newton.check_independent(hessian, self._names(fed, state.seen), small, self._penalise)
@@ -232,7 +237,8 @@ class GLM(GLMParts, RegressorMixin, Estimator):
 
     def _describe_fit(self, fed: Federation, state: State, total: Final, found: np.ndarray) -> None:
         """Set coefficients, deviances and information criteria."""
-        seen, first = state.seen, int(self.fit_intercept)
+        seen = state.seen
+        first = int(self.fit_intercept)
         n, q = float(total.step.n), self._q(seen)
         mean = self._mean(seen)
         self.names_ = self._names(fed, seen)
@@ -252,7 +258,8 @@ class GLM(GLMParts, RegressorMixin, Estimator):
 
     def _describe_errors(self, fed: Federation, state: State, total: Final, hessian: np.ndarray) -> None:
         """Set the covariance of the coefficients, for columns that are not centred."""
-        q, first = self._q(state.seen), int(self.fit_intercept)
+        q = self._q(state.seen)
+        first = int(self.fit_intercept)
         cov = self._covariance(fed, state, total, hessian)
         self.nb_alpha_stderr_ = self.nb_alpha_ * float(np.sqrt(cov[q, q])) if self._learns_alpha else float("nan")
         turn = np.eye(q)
@@ -277,7 +284,9 @@ class GLM(GLMParts, RegressorMixin, Estimator):
         options = {k: v for k, v in self._options(fed).items() if k != "learn_alpha"}
         ask = questions.site_meat if self.cov_type == "site" else questions.row_meat
         meat = unpack_triangle(to_numpy(fed.sum(ask.using(**options), self._point(state)).outer))
-        n, q, clients = self.n_rows_, self._q(state.seen), fed.journal.exchanges[-1].answered
+        n = self.n_rows_
+        q = self._q(state.seen)
+        clients = fed.journal.exchanges[-1].answered
         correction = clients / max(clients - 1, 1) * (n - 1) / (n - q) if self.cov_type == "site" else 1.0
         bread = newton.solve_scaled(hessian, np.eye(q))
         return correction * bread @ meat @ bread

@@ -192,7 +192,8 @@ class LogisticRegression(ClassifierMixin, Estimator):
 
     def step(self, fed: Federation, state: State) -> tuple[State, Info]:
         """One SUM of score and curvature, then a Newton step that is halved when it does not help."""
-        coef, pen = self._shaped(state), self._penalty(state, self._shaped(state))
+        coef = self._shaped(state)
+        pen = self._penalty(state, self._shaped(state))
         known = state.path.moved < CLOSE  # the curvature is that of the last point
         ask = questions.curvature.using(classes=state.classes, intercept=bool(self.fit_intercept), second=not known)
         total = tree.map(to_numpy, fed.sum(ask, Point(self._mean(state), coef, state.weight)))
@@ -221,7 +222,8 @@ class LogisticRegression(ClassifierMixin, Estimator):
         changes = [row["change"] for row in history if "change" in row]
         if not changes or changes[-1] < self.tol:
             return bool(changes)
-        last, before = changes[-1], min([1.0, *changes[-2:-1]])
+        last = changes[-1]
+        before = min([1.0, *changes[-2:-1]])
         return last < NEAR and last * (last / before) ** 2 < REMAINS * self.tol
 
     def finish(self, fed: Federation, state: State) -> None:
@@ -230,7 +232,8 @@ class LogisticRegression(ClassifierMixin, Estimator):
         if not self.converged_:
             text = f"LogisticRegression did not converge in max_iter={self.max_iter} rounds: raise max_iter or lower C"
             warnings.warn(text, ConvergenceWarning, stacklevel=5)
-        coef, first = self._shaped(state), int(self.fit_intercept)
+        coef = self._shaped(state)
+        first = int(self.fit_intercept)
         self.classes_ = np.asarray(state.classes)
         self.coef_ = coef[:, first:]
         centre = self.coef_ @ self._mean(state)

@@ -121,7 +121,8 @@ def look(nothing: None, client: Client, *, family: str, offset: int) -> Look:
     rows, missing = _complete(client, offset)
     w = rows.w
     outside = (w > 0) & ~families.FAMILIES[family].inside(rows.y)
-    wx, wy = np.einsum("...n,...np->...p", w, rows.x), w * rows.y
+    wx = np.einsum("...n,...np->...p", w, rows.x)
+    wy = w * rows.y
     shift = (w * rows.offset).sum(-1)
     return Look(w.sum(-1), missing, _count(outside), wx, wy.sum(-1), (wy * rows.y).sum(-1), shift)
 
@@ -209,7 +210,9 @@ def _complete(client: Client, offset: int) -> tuple[Rows, np.ndarray]:
     x, y, w = (to_numpy(a).astype(np.float64, copy=False) for a in (client.x, client.y, client.w))
     empty, missing = remembered(client, "glm.empty", lambda: _empty(x, y, w))
     if empty.any():
-        x, y, w = np.where(empty[..., None], 0.0, x), np.where(empty, 1.0, y), np.where(empty, 0.0, w)
+        x = np.where(empty[..., None], 0.0, x)
+        y = np.where(empty, 1.0, y)
+        w = np.where(empty, 0.0, w)
     if offset < 0:
         return Rows(x, y, w, np.zeros_like(y)), missing
     if offset >= x.shape[-1]:

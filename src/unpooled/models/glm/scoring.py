@@ -83,7 +83,8 @@ def _losses(fitted: Fitted, model: dict[str, Any], x: np.ndarray, client: Client
     eta = np.einsum("nq,nmq->nm", design, fitted.coef[fold])
     if model["kind"] == "classes":
         return _class_losses(eta, codes(client.y, model["classes"], client.w))
-    scale, alpha = fitted.scale[fold], fitted.alpha[fold]
+    scale = fitted.scale[fold]
+    alpha = fitted.alpha[fold]
     return _glm_losses(model["family"], model["link"], eta[:, 0] + offset, to_numpy(client.y), scale, alpha)
 
 

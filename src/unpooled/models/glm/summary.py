@@ -17,7 +17,8 @@ def table(title: str, head: Mapping[str, str], names: Sequence[str], rows: np.nd
     width = max(len(key) for key in head)
     facts = [f"{key:<{width}}  {value}" for key, value in head.items()]
     first = max(11, *(len(name) for name in names))
-    low, high = f"{50 * (1 - coverage):.4g} %", f"{50 * (1 + coverage):.4g} %"
+    low = f"{50 * (1 - coverage):.4g} %"
+    high = f"{50 * (1 + coverage):.4g} %"
     titles = ("estimate", "std. error", "z", "p", low, high)
     line = f"{'':<{first}}" + "".join(f"{t:>13}" for t in titles)
     body = [f"{name:<{first}}" + _numbers(*row) for name, row in zip(names, rows)]

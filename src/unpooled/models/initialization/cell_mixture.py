@@ -82,7 +82,8 @@ def fit(seen: Moments, shares: np.ndarray, kind: CovarianceKind, least: float = 
     found = update(seen, shares, kind)
     for _ in range(ROUNDS):
         following = update(seen, found.shares, kind)
-        gained, found = following.score - found.score, following
+        gained = following.score - found.score
+        found = following
         if gained < least:
             break
     return found
@@ -91,7 +92,8 @@ def fit(seen: Moments, shares: np.ndarray, kind: CovarianceKind, least: float = 
 def update(seen: Moments, shares: np.ndarray, kind: CovarianceKind) -> Fit:
     """An M-step at these responsibilities, then an E-step: the mixture, its score and its own responsibilities."""
     weights, means, covs = _m_step(seen, shares, kind)
-    precisions, log_dets = kind.inverse(covs), kind.log_det(covs)
+    precisions = kind.inverse(covs)
+    log_dets = kind.log_det(covs)
     shares, by_cell = _shares(_log_joint(seen, weights, means, precisions, log_dets, kind))
     loglik = seen.n @ by_cell
     score = (loglik + _log_prior(precisions, log_dets, kind)) / seen.n.sum()
@@ -141,7 +143,9 @@ def _log_joint(
     kind: CovarianceKind,
 ) -> np.ndarray:
     """The mean over each cell's rows of log (weight times density), (m, k)."""
-    m, k, d = len(seen.n), len(weights), means.shape[1]
+    m = len(seen.n)
+    k = len(weights)
+    d = means.shape[1]
     towards = kind.times(precisions, means)
     squares = seen.second.reshape(m, -1) @ precisions.reshape(k, -1).T
     distances = squares - 2 * seen.means @ towards.T + (means * towards).sum(-1)

@@ -116,7 +116,8 @@ def lloyd(points: np.ndarray, n: np.ndarray, centres: np.ndarray) -> tuple[np.nd
         weights = _one_hot(labels, len(centres)) * n[:, None]
         held = weights.sum(0)[:, None]
         centres = np.where(held > 0, weights.T @ points / np.maximum(held, 1e-300), centres)
-        before, labels = labels, _nearest(points, centres)
+        before = labels
+        labels = _nearest(points, centres)
         if (labels == before).all():
             break
     return labels, centres
@@ -160,10 +161,12 @@ def _drawn(weights: np.ndarray, rng: np.random.Generator) -> int:
 
 def merged(cells: Cells, k: int, kind: CovarianceKind) -> np.ndarray:
     """Labels (m,) of the k groups that cheapest mergers leave; fewer cells than k stay as they are."""
-    n, means = cells.n.copy(), cells.means.copy()
+    n = cells.n.copy()
+    means = cells.means.copy()
     scatter = cells.covs * n.reshape((-1,) + (1,) * (cells.covs.ndim - 1))
     groups = Cells(n, means, scatter)  # scatters instead of covariances
-    labels, alive = np.arange(len(n)), np.ones(len(n), bool)
+    labels = np.arange(len(n))
+    alive = np.ones(len(n), bool)
     lengths = _code_length(groups.n, groups.covs, kind)
     costs = _all_costs(groups, lengths, kind)
     for _ in range(len(n) - k):

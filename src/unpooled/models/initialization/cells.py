@@ -115,7 +115,8 @@ def starts(
     if max(sizes) == 1:
         return [wide(frame, np.asarray(frame.mean)[None], shape)] * (len(sizes) * n_init)
     cells = all_cells(answers, frame, max(sizes), shape, rng)
-    drawing, choosing = rng.spawn(len(sizes)), rng.spawn(len(sizes))
+    drawing = rng.spawn(len(sizes))
+    choosing = rng.spawn(len(sizes))
     stages = QUICK if quick else STAGES
 
     def run(k: int, n: int, draw: np.random.Generator, choose: np.random.Generator) -> Search:
@@ -126,7 +127,8 @@ def starts(
     counts = sorted({1, n_init})  # the best one of a search for one comes first, whatever n_init is
     searches = [run(k, n, *rngs) for n in counts for k, *rngs in zip(sizes, drawing, choosing)]
     found = together(answers, searches)
-    alone, several = found[: len(sizes)], found[len(sizes) :]
+    alone = found[: len(sizes)]
+    several = found[len(sizes) :]
     ranked = [[one[0], *others] for one, others in zip(alone, several)] if several else alone
     return [some[i % len(some)] for some in ranked for i in range(n_init)]
 
@@ -146,7 +148,8 @@ def _pool(cells: CellSets, k: int, n_init: int, frame: Frame, shape: str, rng: n
 def all_cells(answers: Answers, frame: Frame, k: int, shape: str, rng: np.random.Generator) -> CellSets:
     """Cells of all kinds for up to k components; the searches for clusters and for the other cells share their SUMs."""
     first = first_cells(answers, frame, k, shape, rng)
-    rows, d = float(frame.rows), len(frame.mean)
+    rows = float(frame.rows)
+    d = len(frame.mean)
     n_clusters = n_cells(CLUSTERS_PER_COMPONENT * k, k, rows / 2, d, shape)
     cut = _cut_around(first, frame, k, shape, rng) if _is_wide(frame, shape) else _cut(first, frame, k, shape, rng)
     (around, across), clustered = together(answers, [cut, clusters(first, frame, n_clusters, shape, rng)])
@@ -184,8 +187,10 @@ def _cut_around(first: Cells, frame: Frame, k: int, shape: str, rng: np.random.G
 
 def _cut(first: Cells, frame: Frame, k: int, shape: str, rng: np.random.Generator) -> Search:
     """(cells around points, cells across directions) for up to k components: two SUMs."""
-    rows, d = float(frame.rows), len(frame.mean)
-    around_shape, across_shape = _cell_shape(shape), "full" if shape == "full" else "tied"
+    rows = float(frame.rows)
+    d = len(frame.mean)
+    around_shape = _cell_shape(shape)
+    across_shape = "full" if shape == "full" else "tied"
     n_around = n_cells(POINTS_PER_COMPONENT * k, k, rows, d, around_shape)
     n_across = n_cells(SLABS_PER_COMPONENT * k, k, rows, d, across_shape)
     matrices = Matrices(False)
@@ -219,7 +224,8 @@ def _candidates(kinds: Sequence[Cells], k: int, each: int, shape: str, rng: np.r
 
 def _filled(fit: Fit, k: int, rng: np.random.Generator) -> Fit:
     """Components beyond the number of cells are as wide as all rows, at random points of the frame."""
-    extra, d = k - len(fit.weights), fit.means.shape[1]
+    extra = k - len(fit.weights)
+    d = fit.means.shape[1]
     if not extra:
         return fit
     unit = np.eye(d) if fit.covs.ndim == 3 else np.ones(d)

@@ -80,7 +80,9 @@ def clustered(frame: Frame, centres: list[np.ndarray], rounds: int) -> Search:
 
 def _centres(frame: Frame, centres: np.ndarray, up: Stats) -> Centres:
     """Clusters in the standardised frame; one of few rows stays where it is, as wide as all rows."""
-    n, x, xx = to_numpy(up.n), to_numpy(up.x) / frame.scale, to_numpy(up.xx) / frame.scale**2
+    n = to_numpy(up.n)
+    x = to_numpy(up.x) / frame.scale
+    xx = to_numpy(up.xx) / frame.scale**2
     held = n > 0
     safe = np.where(held, n, 1.0)[:, None]
     within = np.maximum(xx - x**2 / safe, 0.0)
@@ -139,7 +141,8 @@ def centre_starts(
     -------
     list of Params
     """
-    answers, frame = totals_of(fed), rounded_frame(frame)
+    answers = totals_of(fed)
+    frame = rounded_frame(frame)
     if max(sizes) == 1:
         return [wide(frame, np.asarray(frame.mean)[None], shape)] * len(sizes)
     found = _near_cells(answers, frame, max(sizes), rng)

@@ -91,7 +91,8 @@ def without_constants(variance: np.ndarray, mean: np.ndarray) -> np.ndarray:
 
 def rounded_frame(frame: Frame) -> Frame:
     """The frame with its last digits rounded, so that it is the same for every split of rows into clients."""
-    mean, scale = to_numpy(frame.mean), to_numpy(frame.scale)
+    mean = to_numpy(frame.mean)
+    scale = to_numpy(frame.scale)
     scale = np.array([float(f"{s:.9e}") for s in scale])
     return Frame(round_to_grid(mean / scale) * scale, scale, round_to_grid(to_numpy(frame.rows)))
 

@@ -92,7 +92,8 @@ class Directions(NamedTuple):
 def leading_slabs(centre: np.ndarray, cov: np.ndarray, k: int, m: int, rng: np.random.Generator) -> Kernels:
     """m slabs along the leading principal directions of all rows."""
     axes = _signed(np.linalg.eigh(cov)[1][:, ::-1][:, : min(k - 1, DIRECTIONS)])
-    directions, r = Directions(axes, centre, cov), axes.shape[1]
+    directions = Directions(axes, centre, cov)
+    r = axes.shape[1]
     projected = rng.normal(size=(m, r)) @ np.linalg.cholesky(directions.cov_along).T
     return directions.slabs(projected, WIDTH * m ** (-2 / r))
 

@@ -71,7 +71,8 @@ def advance(
 
 def _remember(memory: Memory, asked: Params, image: Params, objective: float, scale: np.ndarray, shape: str) -> Memory:
     """The memory with one more pair of a point and its image under EM."""
-    at, to = to_vector(asked, scale, shape), to_vector(image, scale, shape)
+    at = to_vector(asked, scale, shape)
+    to = to_vector(image, scale, shape)
     points = np.vstack([memory.points.reshape(-1, len(at)), at])[-MEMORY:]
     images = np.vstack([memory.images.reshape(-1, len(at)), to])[-MEMORY:]
     return memory._replace(best=asked, image=image, objective=objective, points=points, images=images)
@@ -80,10 +81,12 @@ def _remember(memory: Memory, asked: Params, image: Params, objective: float, sc
 def _extrapolate(points: np.ndarray, images: np.ndarray) -> np.ndarray:
     """The combination of images whose steps cancel best, not too far from the last one."""
     steps = images - points  # (m, p)
-    last, changes = steps[-1], np.diff(steps, axis=0)
+    last = steps[-1]
+    changes = np.diff(steps, axis=0)
     gram = changes @ changes.T
     ridge = RIDGE * np.trace(gram) * np.eye(len(gram))
     shares = np.linalg.solve(gram + ridge + 1e-300 * np.eye(len(gram)), changes @ last)
     move = -shares @ np.diff(images, axis=0)
-    longest, length = LONGEST_STEP * float(np.linalg.norm(last)), float(np.linalg.norm(move))
+    longest = LONGEST_STEP * float(np.linalg.norm(last))
+    length = float(np.linalg.norm(move))
     return images[-1] + move * min(1.0, longest / max(length, 1e-300))

@@ -92,7 +92,8 @@ def moments(
     """Mean (n, u) and covariance (n, u, u) of the columns `wanted`, none of them discrete, given what is there of each row."""
     r = responsibilities(params, x, columns, shape)
     n, k, u = len(x), r.shape[1], len(wanted)
-    means, covs = np.zeros((n, k, u)), np.zeros((n, k, u, u))
+    means = np.zeros((n, k, u))
+    covs = np.zeros((n, k, u, u))
     _by_gaussian(means, covs, params.gaussian, x, columns, shape, wanted)
     for a, j in enumerate(wanted):
         if j in columns.counts:

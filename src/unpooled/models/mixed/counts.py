@@ -48,7 +48,8 @@ def log_pmf(values: Values, mean: np.ndarray, dispersion: np.ndarray) -> np.ndar
     over = np.where(spread, np.log1p(a * mean), 0.0)
     total = np.where(spread, over / a + gammaln(1 / a), mean)
     slope = np.log(mean) - over + np.where(spread, np.log(a), 0.0)
-    x, which = values.x[:, None], values.column
+    x = values.x[:, None]
+    which = values.column
     gammas = np.where(spread[which], gammaln(x + 1 / a[which]), 0.0)
     return gammas + x * slope[which] - total[which] - values.log_factorials[:, None]
 
@@ -56,10 +57,14 @@ def log_pmf(values: Values, mean: np.ndarray, dispersion: np.ndarray) -> np.ndar
 def stats(values: Values, held: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Sums of r, of r times the count, and of r times the gamma terms, from sums of r by value (u, k): (k, m), (k, m), (k, m, e)."""
     k, m = held.shape[1], len(values.parts)
-    seen, sums, gammas = np.zeros((k, m)), np.zeros((k, m)), np.zeros((k, m, len(GRID)))
+    seen = np.zeros((k, m))
+    sums = np.zeros((k, m))
+    gammas = np.zeros((k, m, len(GRID)))
     for j, part in enumerate(values.parts):
         r = held[part].T
-        seen[:, j], sums[:, j], gammas[:, j] = r.sum(1), r @ values.x[part], r @ values.gammas[part]
+        seen[:, j] = r.sum(1)
+        sums[:, j] = r @ values.x[part]
+        gammas[:, j] = r @ values.gammas[part]
     return seen, sums, gammas
 
 
@@ -67,7 +72,8 @@ def m_step(
     seen: np.ndarray, counts: np.ndarray, gammas: np.ndarray, overall: np.ndarray, smoothing: float
 ) -> tuple[np.ndarray, np.ndarray]:
     """Means and dispersions (k, m) that maximise the expected log-likelihood and the log prior."""
-    n, x = seen + smoothing, counts + smoothing * overall
+    n = seen + smoothing
+    x = counts + smoothing * overall
     mean = np.where(n > 0, x / np.maximum(n, TINY), overall)
     scores = np.concatenate([gammas + _linear(n, x, mean, GRID), _linear(n, x, mean, np.zeros(1))], -1)
     best = scores.argmax(-1)
@@ -82,7 +88,9 @@ def log_prior(mean: np.ndarray, dispersion: np.ndarray, overall: np.ndarray, smo
 
 def _linear(n: np.ndarray, x: np.ndarray, mean: np.ndarray, dispersion: np.ndarray) -> np.ndarray:
     """The part of the log-likelihood that n rows with total x give besides `gamma_terms`, by dispersion: (..., e)."""
-    n, x, mean = np.asarray(n)[..., None], np.asarray(x)[..., None], np.maximum(mean, TINY)[..., None]
+    n = np.asarray(n)[..., None]
+    x = np.asarray(x)[..., None]
+    mean = np.maximum(mean, TINY)[..., None]
     spread = dispersion > 0
     a = np.where(spread, dispersion, 1.0)
     over = np.where(spread, np.log1p(a * mean), 0.0)

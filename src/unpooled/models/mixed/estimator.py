@@ -299,13 +299,16 @@ class MixedMixture(PersonalWeights, FittedMixedMixture, DensityMixin, Estimator)
 
     def _set_params(self, params: Params) -> None:
         """Set the parameters as fitted attributes."""
-        block, kinds = params.gaussian, self.table_columns
-        self.weights_, self.means_ = block.weights, block.means
+        block = params.gaussian
+        kinds = self.table_columns
+        self.weights_ = block.weights
+        self.means_ = block.means
         self.covariances_ = (
             gaussian.unpack_covs(block.covs, self.covariance_type) if block.means.shape[1] else block.covs
         )
         self.probabilities_ = params.levels
-        self.count_means_, self.count_dispersions_ = params.mean, params.dispersion
+        self.count_means_ = params.mean
+        self.count_dispersions_ = params.dispersion
         self.n_components_, self.n_features_in_ = len(block.weights), len(self.kinds_)
         self.gaussian_columns_ = [self._name(j) for j in kinds.gaussian]
         self.count_columns_ = [self._name(j) for j in kinds.counts]

@@ -94,7 +94,8 @@ class FittedMixedMixture(MixtureFace):
         self, n_samples: int = 1, client: str | None = None, random_state: Any = None
     ) -> tuple[np.ndarray, np.ndarray]:
         """Encoded rows drawn from the mixture, and the component each came from."""
-        params, kinds = self.params(client), self.table_columns
+        params = self.params(client)
+        kinds = self.table_columns
         if n_samples < 1:
             raise BadParameter(f"n_samples={n_samples!r} must be at least 1")
         given = random_state if random_state is not None else getattr(self, "random_state", None)
@@ -111,7 +112,8 @@ class FittedMixedMixture(MixtureFace):
 
     def _draw_gaussian(self, params: Params, y: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Draw the numbers of rows whose components are `y`."""
-        block, is_log = params.gaussian, self.table_columns.is_log
+        block = params.gaussian
+        is_log = self.table_columns.is_log
         if not block.means.shape[1]:
             return np.zeros((len(y), 0))
         factors = np.linalg.cholesky(gaussian.full_covs(block, self.covariance_type))

@@ -63,7 +63,8 @@ def _cheapest(parts: Parts) -> tuple[int, int]:
 def _pair(parts: Parts, i: int, j: int) -> Parts:
     """The merger of two components, as one component."""
     weight = parts.weights[i] + parts.weights[j]
-    a, b = parts.weights[i] / weight, parts.weights[j] / weight
+    a = parts.weights[i] / weight
+    b = parts.weights[j] / weight
     both = [a * values[i] + b * values[j] for values in parts[1:]]
     away = parts.means[i] - parts.means[j]
     both[1] = both[1] + a * b * np.outer(away, away)
@@ -75,7 +76,9 @@ def _cost(parts: Parts, i: int, j: int) -> float:
     one = _pair(parts, i, j)
     cost = float(one.weights) * _log_det(one.covs) / 2
     for c in (i, j):
-        w, p, mean = parts.weights[c], parts.levels[c], parts.mean[c]
+        w = parts.weights[c]
+        p = parts.levels[c]
+        mean = parts.mean[c]
         cost -= w * _log_det(parts.covs[c]) / 2
         cost += w * float((p * (np.log(np.maximum(p, TINY)) - np.log(np.maximum(one.levels, TINY)))).sum())
         ratio = mean * np.log(np.maximum(mean, TINY) / np.maximum(one.mean, TINY)) - mean + one.mean

@@ -74,7 +74,8 @@ def first(down: tuple[Guess, ...], client: Client, *, columns: dict, shapes: lis
 @client("mixed.e_step", SUM, adds=True, batched=False)
 def e_step(down: tuple[Params, ...], client: Client, *, columns: dict, shape: str) -> tuple[Stats, ...]:
     """Counts, sums, second moments and counts by level of each component, weighted by how probable it is for each row."""
-    blocks, kinds = client_blocks(client, columns), Columns.of(columns)
+    blocks = client_blocks(client, columns)
+    kinds = Columns.of(columns)
     return tuple(em.e_step(params, blocks, kinds, shape) for params in down)
 
 
@@ -83,7 +84,8 @@ def personal_e_step(
     down: tuple[Params, ...], client: Client, *, columns: dict, shape: str, ids: list
 ) -> tuple[Stats, ...]:
     """The same sums under the client's own weights, which it updates and keeps."""
-    blocks, kinds = client_blocks(client, columns), Columns.of(columns)
+    blocks = client_blocks(client, columns)
+    kinds = Columns.of(columns)
     answers = []
     for i, params in zip(ids, down):
         mine: Any = client.state.get(f"weights-{i}", params.gaussian.weights)
@@ -116,7 +118,8 @@ def unused(columns: Columns) -> np.ndarray:
 
 def _rows(client: Client, columns: dict) -> tuple[Columns, np.ndarray, np.ndarray]:
     """The kinds of the columns, rows in float64 and their weights; rows of weight 0 are left out."""
-    x, w = to_numpy(client.x), to_numpy(client.w).astype(np.float64)
+    x = to_numpy(client.x)
+    w = to_numpy(client.w).astype(np.float64)
     if not (w > 0).all():
         x, w = x[w > 0], w[w > 0]
     return Columns.of(columns), x.astype(np.float64, copy=False), w

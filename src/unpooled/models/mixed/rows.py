@@ -182,7 +182,8 @@ def _spread(group: Group, own: np.ndarray) -> np.ndarray:
 
 def by_entry(entries: Entries, sums: np.ndarray) -> np.ndarray:
     """Sums by combination (combinations of all groups, k) as sums by single entry, (entries, k)."""
-    out, start = np.zeros((entries.size, sums.shape[1])), 0
+    out = np.zeros((entries.size, sums.shape[1]))
+    start = 0
     for group in entries.groups:
         own = sums[start : start + group.combinations]
         out[group.entries] = own[:-1] if group.has is None else group.has @ own

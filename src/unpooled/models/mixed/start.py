@@ -57,7 +57,8 @@ def seen(fed: Federation, given: Columns, names: Sequence[str]) -> Seen:
     _refuse(found.bad, asked, given, names)
     columns = _counted(found, asked, given)
     kept = _kept(asked, columns)
-    values, sums = found.seen[kept], found.x[kept]
+    values = found.seen[kept]
+    sums = found.x[kept]
     if not values[: level_part(columns).start].all():
         raise BadData(f"column {_first_empty(values, columns, names)!r} holds no value at any client: drop it")
     mean = sums / np.maximum(values, 1e-300)
@@ -121,7 +122,8 @@ def starts(
     fed: Federation, found: Seen, sizes: Sequence[int], n_init: int, settings: Settings, rng: np.random.Generator
 ) -> list[Params]:
     """`n_init` mixtures for the first size, best first, then for the next."""
-    columns, shape = found.columns, settings.shape
+    columns = found.columns
+    shape = settings.shape
     pure = len(columns.gaussian) == len(found.frame.mean)
     kinds = [(balanced(found.frame, columns), "diag", n_init + MORE)]
     if len(columns.gaussian) > 1:
@@ -207,7 +209,8 @@ def _short_runs(fed: Federation, found: Seen, fits: list[Params], settings: Sett
     """(mixture, penalised log-likelihood per row) after a few rounds of EM from each."""
     ask = e_step.using(columns=found.columns.option, shape=settings.shape)
     for _ in range(SHORT):
-        asked, answers = fits, [tree.map(to_numpy, up) for up in fed.sum(ask, tuple(fits))]
+        asked = fits
+        answers = [tree.map(to_numpy, up) for up in fed.sum(ask, tuple(fits))]
         fits = [_updated(p, up, found, settings) for p, up in zip(asked, answers)]
     scores = [objective(p, up, found.prior, settings.smoothing) for p, up in zip(asked, answers)]
     return list(zip(fits, scores))

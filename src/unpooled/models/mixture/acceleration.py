@@ -106,7 +106,8 @@ def _evaluate(params: Params, stats: Stats, shape: str, reg: float) -> Point:
         gradient = whitened.gradient(frame, stats, reg)
     held = min(float(np.min(stats.n)), float(np.min(params.weights) * stats.rows))
     regular = bool(held >= 1 and np.isfinite(gradient).all() and np.isfinite(stats.loglik))
-    shares, precisions = whitened.shares(stats, shape), whitened.precision_traces(frame)
+    shares = whitened.shares(stats, shape)
+    precisions = whitened.precision_traces(frame)
     loglik = float(stats.loglik / stats.rows)
     return Point(params, m_step(params, stats, shape, reg), loglik, gradient, shares, precisions, regular)
 
@@ -162,7 +163,8 @@ def _ask(state: Accelerator, point: Point, shape: str) -> tuple[Accelerator, Par
     if state.plain or stuck:  # plain EM, which can be trusted, and a fresh memory
         none = state.steps[:0]
         return state._replace(asked_em=True, steps=none, falls=none, refused=0), point.em_step
-    frame, gradient = whitened.around(point.params, shape), point.gradient
+    frame = whitened.around(point.params, shape)
+    gradient = point.gradient
     curvatures, directions = _model(state.steps, state.falls)
     step, reach = _longest_step(frame, gradient, curvatures, directions, state.reach)
     fall = step + directions @ ((curvatures - 1) * (step @ directions))

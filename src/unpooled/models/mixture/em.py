@@ -118,13 +118,15 @@ def reseed(params: Params, stats: Stats, shape: str) -> tuple[Params, int]:
     empty = np.flatnonzero(to_numpy(stats.n) < EMPTY)
     if not len(empty) or len(empty) == len(stats.n):
         return params, 0
-    weights, means = np.array(to_numpy(params.weights)), np.array(to_numpy(params.means))
+    weights = np.array(to_numpy(params.weights))
+    means = np.array(to_numpy(params.means))
     covs = np.array(to_numpy(gaussian.full_covs(params, shape)))
     for k in empty:
         widest = int(np.argmax(weights * np.trace(covs, axis1=1, axis2=2)))
         values, vectors = np.linalg.eigh(covs[widest])
         step = np.sqrt(values[-1]) * vectors[:, -1]
-        means[k], covs[k] = means[widest] + step, covs[widest]
+        means[k] = means[widest] + step
+        covs[k] = covs[widest]
         weights[k] = weights[widest] = weights[widest] / 2
     xp = namespace(params.means)
     packed = gaussian.pack_covs(covs if shape == "full" else gaussian.reshape_covs(covs, shape), shape)
@@ -184,7 +186,8 @@ def collapsed(params: Params, shape: str, reg: float, rows: float | None = None)
     Where the number of all rows is given, a component of many rows has not: a variance that is small, and not rounding alone, is then
     how these rows are.
     """
-    weights, means = to_numpy(params.weights), to_numpy(params.means)
+    weights = to_numpy(params.weights)
+    means = to_numpy(params.means)
     covs = to_numpy(gaussian.full_covs(params, shape)) - reg * np.eye(means.shape[1])
     about = means - weights @ means
     whole = np.einsum("k,kij->ij", weights, covs) + (weights[:, None] * about).T @ about
@@ -192,7 +195,8 @@ def collapsed(params: Params, shape: str, reg: float, rows: float | None = None)
     if not white.shape[1]:
         return np.zeros(len(weights), bool)
     values, vectors = np.linalg.eigh(white.T @ covs @ white)
-    least, towards = values[:, 0], vectors[:, :, 0] @ white.T
+    least = values[:, 0]
+    towards = vectors[:, :, 0] @ white.T
     thin = (least < SHARE) & (least < reg * (towards**2).sum(-1))
     if rows is None:
         return thin

@@ -238,7 +238,9 @@ class GaussianMixture(PersonalWeights, MixtureFace, DensityMixin, Estimator):
         """Choose among the candidates by BIC and set the fitted attributes."""
         if not self._exact:
             state = self._stochastic().as_exact(self, self._sizes()[0], state, self.history_)
-        shape, rows, candidates = self.covariance_type, state.rows, state.candidates
+        shape = self.covariance_type
+        rows = state.rows
+        candidates = state.candidates
         chosen = em.chosen(candidates, rows, shape, self.reg_covar) if self.history_ else 0
         best = candidates[chosen]
         self._set_params(best.params)
@@ -319,7 +321,8 @@ class GaussianMixture(PersonalWeights, MixtureFace, DensityMixin, Estimator):
     def _set_params(self, params: Params) -> None:
         """Set the parameters under scikit-learn's names."""
         shape = self.covariance_type
-        self.weights_, self.means_ = params.weights, params.means
+        self.weights_ = params.weights
+        self.means_ = params.means
         self.covariances_ = gaussian.unpack_covs(params.covs, shape)
         self.precisions_cholesky_ = gaussian.precisions_cholesky(self.covariances_, shape)
         self.precisions_ = gaussian.precisions(self.precisions_cholesky_, shape)

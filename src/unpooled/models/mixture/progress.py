@@ -12,7 +12,8 @@ def printed(moments: Iterable[Moment], verbose: int, interval: int) -> Iterator[
     """The same moments; a line before the first round, one every `interval` rounds, and one at the end."""
     start = last = time.perf_counter()
     for moment in moments:
-        done, now = len(moment.history), time.perf_counter()
+        done = len(moment.history)
+        now = time.perf_counter()
         if not done:
             print("Initialization", flush=True)
         elif done % interval == 0:

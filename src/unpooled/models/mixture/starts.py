@@ -45,7 +45,8 @@ def starts(fed: Federation, frame: Frame, settings: StartSettings, rng: np.rando
 
 def _overridden(params: Params, settings: StartSettings) -> Params:
     """The start with the weights and precisions that the user gave, matched to the nearest components."""
-    weights, precisions = _as_array(settings.weights), _as_array(settings.precisions)
+    weights = _as_array(settings.weights)
+    precisions = _as_array(settings.precisions)
     if settings.means is None:  # the user cannot know the order in which components are found
         order = _best_order(params, weights, precisions, settings.shape)
         weights = None if weights is None else weights[order]
@@ -62,7 +63,8 @@ def _by_init_params(
     fed: Federation, frame: Frame, settings: StartSettings, rng: np.random.Generator
 ) -> Sequence[Params]:
     """One start per size and repetition, in the way that `init_params` names."""
-    shape, sizes = settings.shape, [k for k in settings.sizes for _ in range(settings.n_init)]
+    shape = settings.shape
+    sizes = [k for k in settings.sizes for _ in range(settings.n_init)]
     if settings.init_params == "cells":
         quick = settings.max_iter < initialization.ROUNDS
         return initialization.cells_start(fed, frame, settings.sizes, settings.n_init, shape, rng, quick)

@@ -48,8 +48,10 @@ def gradient(frame: Frame, stats: Stats, reg: float) -> np.ndarray:
     The M-step adds reg to each variance, as if each covariance S carried the prior exp(-reg/2 tr S^-1) once for every
     row that it describes: that prior's gradient is the second term of the spread.
     """
-    d, n = frame.params.means.shape[1], shares(stats, frame.shape)[:, None]
-    x, xx = np.asarray(stats.x) / stats.rows, np.atleast_1d(stats.xx) / stats.rows
+    d = frame.params.means.shape[1]
+    n = shares(stats, frame.shape)[:, None]
+    x = np.asarray(stats.x) / stats.rows
+    xx = np.atleast_1d(stats.xx) / stats.rows
     if frame.shape in TRIANGULAR:
         whiten = gaussian.inverse_triangle(frame.factor)
         u = (whiten @ x[..., None])[..., 0]

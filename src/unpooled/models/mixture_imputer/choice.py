@@ -25,7 +25,9 @@ def judged(state: State, gram: np.ndarray, held: np.ndarray, automatic: bool) ->
     automatic : bool
         Whether several mixtures may count; if not, the best of them stands for all.
     """
-    n, with_mean, gram = len(state.candidates), gram.sum(0), gram[:, :, 1:, 1:]
+    n = len(state.candidates)
+    with_mean = gram.sum(0)
+    gram = gram[:, :, 1:, 1:]
     of_levels = np.isin(np.arange(len(state.kinds)), states.layout(state).discrete)
     usable = _usable(state, gram, automatic)
     alone = _without_mixtures(state, usable, of_levels)
@@ -81,7 +83,8 @@ def _shrunk(
 
 def _usable(state: State, gram: np.ndarray, automatic: bool) -> np.ndarray:
     """Which candidates each column has, (d, c): all mixtures or the best, and regressions where the column has some."""
-    n, c = len(state.candidates), gram.shape[-1]
+    n = len(state.candidates)
+    c = gram.shape[-1]
     usable = np.zeros((len(state.kinds), c), bool)
     best = int(np.argmin(np.einsum("hjcc->c", gram[..., :n, :n])))
     usable[:, : n if automatic else 0] = True

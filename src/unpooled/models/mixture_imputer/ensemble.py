@@ -23,7 +23,8 @@ def anchored(law: Laws, singles: Sequence[Laws]) -> Laws:
     """
     if not singles:
         return law
-    means, room = [single.means for single in singles], STRAY * singles[0].scales
+    means = [single.means for single in singles]
+    room = STRAY * singles[0].scales
     return law._replace(means=np.clip(law.means, np.minimum.reduce(means) - room, np.maximum.reduce(means) + room))
 
 

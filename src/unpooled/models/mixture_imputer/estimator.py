@@ -323,16 +323,21 @@ class MixtureImputer(Filling, Estimator):
     def finish(self, fed: Federation, state: State) -> None:
         """Set the mixtures, their shares by column and the calibration of intervals."""
         best = max(zip(state.shares.mean(0), state.candidates), key=lambda pair: (not pair[1].logs, pair[0]))[1]
-        self.weights_, self.means_ = best.params.weights, best.params.means
+        self.weights_ = best.params.weights
+        self.means_ = best.params.means
         self.covariances_ = gaussian.unpack_triangle(best.params.covs)
-        self.prior_, self.central_, self.hidden_rmse_ = best.prior, state.central, state.errors
+        self.prior_ = best.prior
+        self.central_ = state.central
+        self.hidden_rmse_ = state.errors
         self.n_components_, self.n_features_in_ = len(self.weights_), len(state.kinds)
-        self.mixtures_, self.shares_ = [c.params for c in state.candidates], state.shares
+        self.mixtures_ = [c.params for c in state.candidates]
+        self.shares_ = state.shares
         self.sizes_ = [len(c.params.weights) for c in state.candidates]
         self.checked_ = checks(state)
         self.kinds_, self.n_levels_ = list(state.kinds), list(state.levels)
         self.level_shares_ = state.level_shares
-        self.skewed_, self.logs_ = list(state.skewed), [c.logs for c in state.candidates]
+        self.skewed_ = list(state.skewed)
+        self.logs_ = [c.logs for c in state.candidates]
         if state.level_shares.any():
             self.logistic_ = models(state, _coefs(state))
 

@@ -118,7 +118,8 @@ class Filling(OneToOneFeatureMixin, TransformerMixin):
         low = self._filled(x, laws)
         high = np.array(low)
         for j in layout.numbers:
-            mine, central = self._numbers(laws, j), calibration.nominal(histograms[j], coverage)
+            mine = self._numbers(laws, j)
+            central = calibration.nominal(histograms[j], coverage)
             low[mine.rows, j] = layout.natural(imputation.quantile(mine, (1 - central) / 2), j)
             high[mine.rows, j] = layout.natural(imputation.quantile(mine, (1 + central) / 2), j)
         return low, high
@@ -206,7 +207,8 @@ class Filling(OneToOneFeatureMixin, TransformerMixin):
 
     def _level_probabilities(self, laws: list[Laws], x: np.ndarray, j: int) -> tuple[np.ndarray, np.ndarray]:
         """(rows with a gap in column j, probabilities of its levels there)."""
-        layout, shares = self._layout(), self._mixtures()[1][j]
+        layout = self._layout()
+        shares = self._mixtures()[1][j]
         gaps = np.flatnonzero(np.isnan(x[:, j]))
         found = sum(share * ensemble.level_probabilities(law, j, layout) for share, law in zip(shares, laws))
         if hasattr(self, "logistic_") and self.level_shares_[j].any():
@@ -234,7 +236,8 @@ class Filling(OneToOneFeatureMixin, TransformerMixin):
     ) -> np.ndarray:
         """Numbers of a row drawn jointly from one of the mixtures and moved as their means are, levels from their probabilities."""
         layout, (mixtures, shares) = self._layout(), self._mixtures()
-        out, embedded = np.array(x), np.array(layout.embed(x))
+        out = np.array(x)
+        embedded = np.array(layout.embed(x))
         plain = ~np.array(self._logs(len(mixtures)))  # draws of logarithms have no bounds
         weights = plain * shares[layout.numbers or slice(None)].mean(0)
         weights = weights if weights.any() else plain.astype(float)

@@ -47,7 +47,8 @@ def _replaced(frame: Any, new: dict[str, tuple[np.ndarray, np.ndarray]]) -> Any:
 
 def _pandas_column(column: Any, gaps: np.ndarray, values: np.ndarray) -> Any:
     """A pandas column with its gaps filled, in its own type."""
-    out, kind = column.copy(), str(column.dtype)
+    out = column.copy()
+    kind = str(column.dtype)
     whole = kind.startswith(("Int", "UInt"))
     out[gaps] = np.round(values.astype(np.float64)).astype(np.int64) if whole else _truth(values, column)
     return out

@@ -30,7 +30,8 @@ def leap(zero: Params, one: Params, two: Params, scale: np.ndarray) -> Params:
         Standard deviations of the columns: what is far does not depend on units.
     """
     points = np.stack([_point(params, scale) for params in (zero, one, two)])  # (3, 1 + e, e)
-    step, bend = points[1] - points[0], points[0] - 2 * points[1] + points[2]
+    step = points[1] - points[0]
+    bend = points[0] - 2 * points[1] + points[2]
     length = max(1.0, float(np.linalg.norm(step)) / max(float(np.linalg.norm(bend)), 1e-300))
     for _ in range(SHORTENED):
         mean, cov = np.split(points[0] + 2 * length * step + length**2 * bend, [1])

@@ -185,7 +185,8 @@ def calibrate(
     embedding, (x, w) = Embedding.of(columns), _table(client)
     hidden = imputation.hidden(x, hide) & (w > 0)[:, None]
     hidden[:, embedding.discrete] = False
-    which, shares = imputation.half(x).astype(int), to_numpy(down.shares)
+    which = imputation.half(x).astype(int)
+    shares = to_numpy(down.shares)
     total = np.zeros((x.shape[1], BINS))
     for rows, of, blanked in _one_by_one(x, hidden):
         laws = ensemble.by_candidate(down.candidates, logs, blanked, embedding)

@@ -23,7 +23,8 @@ def shares(gram: np.ndarray, cells: np.ndarray, usable: np.ndarray, of_levels: n
     found = np.zeros(usable.shape)
     sorts = np.column_stack([of_levels, usable])
     for sort in np.unique(sorts, axis=0):
-        alike, some = np.flatnonzero((sorts == sort).all(1)), np.flatnonzero(sort[1:])
+        alike = np.flatnonzero((sorts == sort).all(1))
+        some = np.flatnonzero(sort[1:])
         equal = EQUAL * np.eye(len(some)) if sort[0] else 0.0
         among = gram[alike][:, some[:, None], some]
         everywhere = among.sum(0) / max(cells[alike].sum(), 1.0)

@@ -110,7 +110,8 @@ def m_step(c: Candidate, answer: CandidateStats) -> Proposal:
 def gaussian_m_step(c: Candidate, stats: Stats) -> Proposal:
     """New Gaussians with shrunk covariances; topics stay."""
     params = mixture.m_step(c.proposal.params, stats, c.shape, 0.0)
-    n, own_scale = to_numpy(stats.n), c.structure in (ATOMS, TOPICS)
+    n = to_numpy(stats.n)
+    own_scale = c.structure in (ATOMS, TOPICS)
     covs = shrink(params.covs, n, params.means, c.shape, c.prior_rows, own_scale)
     return c.proposal._replace(params=params._replace(covs=covs))
 

@@ -111,7 +111,8 @@ def sparse_shares(density: Array, w: Array, shares: Array | None) -> Array:
     Backward elimination, one cluster per step. The loss of removing a cluster is bounded from above by leaving the other shares in
     proportion.
     """
-    rows, size = w.sum(-1)[..., None], density.shape[-1]
+    rows = w.sum(-1)[..., None]
+    size = density.shape[-1]
     if shares is None:
         shares = np.full((*w.shape[:-1], size), 1 / size)
     shares = _fit_shares(density, w, shares)

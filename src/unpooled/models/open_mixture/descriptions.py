@@ -67,7 +67,8 @@ def describe(
 
 def rows_with_weight(client: Client, units: Sequence[float]) -> tuple[np.ndarray, np.ndarray]:
     """(x, w) of the rows whose weight is not 0, in these units, gaps filled in by the client's own rows."""
-    x, w = scaled_rows(to_numpy(client.x).astype(float), units), to_numpy(client.w).astype(float)
+    x = scaled_rows(to_numpy(client.x).astype(float), units)
+    w = to_numpy(client.w).astype(float)
     return filled(x[w > 0], w[w > 0], client.name), w[w > 0]
 
 

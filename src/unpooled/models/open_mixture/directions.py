@@ -51,7 +51,8 @@ def within_covariance(sums: HolderSums, products: np.ndarray) -> np.ndarray:
 
 def count_directions(sums: HolderSums, within: np.ndarray) -> int:
     """The number of significant directions; within is (atoms, atoms), the covariance of one row's responsibilities at a client."""
-    deviations, dof = sums.deviations, sums.degrees_of_freedom
+    deviations = sums.deviations
+    dof = sums.degrees_of_freedom
     variance, axes = np.linalg.eigh(within)
     constant = variance <= VARIANCE_CUTS[0] * variance[-1]
     separated = _separated_directions(deviations, axes[:, constant], variance[constant], dof, sums.clients)

@@ -182,7 +182,8 @@ class OpenMixture(OpenResult, Estimator):
         if given is not None:
             return mixed_columns.begin(fed, given, self._names(fed), self._shapes()[-1], rng)
         units = find_units(fed, n_columns(fed), self._shapes())
-        uses_gaussians, uses_atoms = self.structure != "topics", self.structure != "gaussians"
+        uses_gaussians = self.structure != "topics"
+        uses_atoms = self.structure != "gaussians"
         describe_all = describe.using(
             max_local=self.max_local,
             max_centres=MAX_ATOMS if uses_atoms else 0,

@@ -36,7 +36,8 @@ class Held(NamedTuple):
     def n_clusters(self) -> int:
         """One more than the number of directions in which clients differ."""
         groups = self.determined()
-        sums, within = self.sums.grouped(groups), groups.T @ self.within @ groups
+        sums = self.sums.grouped(groups)
+        within = groups.T @ self.within @ groups
         return min(directions.count_directions(sums, within) + 1, MAX_TOPICS, len(self.sums.n))
 
     def determined(self) -> np.ndarray:
@@ -91,7 +92,8 @@ def group_by_holders(
     name: str, c: Candidate, held: Held, merges: Merges, counts: np.ndarray, rng: np.random.Generator
 ) -> Grouping:
     """The candidate's Gaussians grouped into as many topics as clients' differences show."""
-    n_topics, groups = held.n_clusters, held.determined()
+    n_topics = held.n_clusters
+    groups = held.determined()
     start = topics.initial_topics(counts, merges.labels(n_topics))
     fitted = topics.fit(counts, start)
     candidate = c._replace(id=f"{name}-{n_topics}", structure=TOPICS, proposal=c.proposal._replace(topics=fitted.atoms))

@@ -81,7 +81,8 @@ class OpenFace(MixtureFace):
             return self.as_mixed(shares + 1e-12).predict_proba(X)
         params = self.params()
         unweighted = params._replace(weights=np.ones(len(params.weights)))
-        factor, offset = self.client_factors_.get(client or "", 1.0), self.client_offsets_.get(client or "", 0.0)
+        factor = self.client_factors_.get(client or "", 1.0)
+        offset = self.client_offsets_.get(client or "", 0.0)
         rows = to_numpy(self._rows(X)) * factor - offset
         log_density = mixture.log_joint(unweighted, rows, self.covariance_type)
         density = np.exp(log_density - log_density.max(-1, keepdims=True)) @ self.topics_.T

@@ -99,7 +99,8 @@ def _gamma_evidence(n: np.ndarray, variance: float, squares: np.ndarray) -> np.n
     """Evidence of n values about a known mean with an inverse-gamma prior on their variance, without the power of pi."""
     a = 2.0
     b = variance * a / 2
-    post_a, post_b = a + n / 2, b + squares / 2
+    post_a = a + n / 2
+    post_b = b + squares / 2
     return gammaln(post_a) - gammaln(a) + a * np.log(b) - post_a * np.log(post_b) - n / 2 * np.log(2.0)
 
 
@@ -172,7 +173,9 @@ class _Merging:
     def join(self, i: int, j: int) -> None:
         """Put the merged pair in the place of `i`."""
         merged = merged_pairs(self.parts(np.array([i, j])), np.array([0]), np.array([1]))
-        self.n[i], self.mean[i], self.scatter[i] = merged.n[0], merged.mean[0], merged.scatter[0]
+        self.n[i] = merged.n[0]
+        self.mean[i] = merged.mean[0]
+        self.scatter[i] = merged.scatter[0]
         self.held[i] = merged.held.toarray()[0]
         self.alone[i] = evidence(merged, self.prior)[0]
 
@@ -187,7 +190,8 @@ def condense(parts: Components, p: Prior) -> tuple[Components, np.ndarray]:
         label = np.arange(len(parts.n))
         label[j] = i
         label = np.unique(label, return_inverse=True)[1]
-        parts, where = grouped(parts, label), label[where]
+        parts = grouped(parts, label)
+        where = label[where]
     return parts, where
 
 
@@ -200,7 +204,8 @@ def _clear_pairs(parts: Components, p: Prior) -> tuple[np.ndarray, np.ndarray]:
     np.maximum.at(best, j, gain)
     clear = np.flatnonzero((gain > 0) & (2 * gain >= np.maximum(best[i], best[j])))
     clear = clear[np.argsort(-gain[clear])]
-    free, chosen = np.ones(len(parts.n), dtype=bool), []
+    free = np.ones(len(parts.n), dtype=bool)
+    chosen = []
     for pair in clear:
         a, b = i[pair], j[pair]
         if free[a] and free[b]:
@@ -215,6 +220,7 @@ def _neighbour_pairs(parts: Components, p: Prior) -> tuple[np.ndarray, np.ndarra
     whitened = np.linalg.solve(np.linalg.cholesky(p.within), parts.mean.T).T
     search = NearestNeighbors(n_neighbors=N_NEIGHBORS, algorithm="brute").fit(whitened)
     neighbours = search.kneighbors(return_distance=False)  # (m, N_NEIGHBORS)
-    first, second = np.repeat(np.arange(m), N_NEIGHBORS), neighbours.ravel()
+    first = np.repeat(np.arange(m), N_NEIGHBORS)
+    second = neighbours.ravel()
     code = np.unique(np.minimum(first, second) * m + np.maximum(first, second))
     return np.divmod(code, m)

@@ -35,7 +35,8 @@ def mixed_stats(
 
     The lists have one entry per candidate; `ids` name the weights in the client's state.
     """
-    blocks, kinds = mixed.client_blocks(client, columns), mixed.Columns.of(columns)
+    blocks = mixed.client_blocks(client, columns)
+    kinds = mixed.Columns.of(columns)
     answers = []
     for id, has_own, params in zip(ids, own, candidates):
         if not has_own:

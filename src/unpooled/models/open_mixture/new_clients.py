@@ -32,12 +32,14 @@ def describe_unexplained(
 ) -> Description:
     """Components of a local mixture that explain their rows better than all known clusters, by BIC and by NEW_CLUSTER_GAIN."""
     x, w = rows_with_weight(client, units)
-    x, rng = without_offset(x, client), np.random.default_rng(PARTITION_SEED)
+    x = without_offset(x, client)
+    rng = np.random.default_rng(PARTITION_SEED)
     fit = local_mixture.fit(x, w, rng, range(1, max_local + 1))
     component = draw_components(x, w, fit, min_count, rng)
     own = mixture.log_density(fit.params, x, fit.shape)
     gain = np.bincount(component, w * (own - _known_log_density(known, x, w, shape)))  # (k,)
-    n, n_rows = np.bincount(component, w), np.bincount(component)
+    n = np.bincount(component, w)
+    n_rows = np.bincount(component)
     penalty = gaussian.n_parameters(1, x.shape[1], fit.shape) / 2 * np.log(w.sum())
     new = (gain > penalty) & (gain > NEW_CLUSTER_GAIN * n) & (np.minimum(n, n_rows) >= max(min_count, MIN_POSITIVE))
     rows = new[component]

@@ -137,7 +137,8 @@ def _after_search(phase: Search, state: State, fed: Federation) -> State:
 
     Clients differ if either the atoms or the best Gaussians show it: a difference that a few Gaussians show may be lost among 80 atoms.
     """
-    atoms, gaussians = best(phase.candidates, ATOMS), best(phase.candidates, GAUSSIANS)
+    atoms = best(phase.candidates, ATOMS)
+    gaussians = best(phase.candidates, GAUSSIANS)
     last_gaussians = (gaussians, *merge_best_pair(gaussians, state.rows)) if gaussians else ()
     if atoms is None:
         return state._replace(phase=Settle(last_gaussians))
@@ -146,7 +147,8 @@ def _after_search(phase: Search, state: State, fed: Federation) -> State:
     if gaussians and all(h.n_clusters == 1 for h in held):
         return _split_or_share(Split((atoms._replace(validated=False),)), state, fed)
     merges = [agglomerate(h.sums) for h in held]
-    counts, rng = client_counts(fed, both, merges, state.min_count, state.units.option), fed.journal.rng
+    counts = client_counts(fed, both, merges, state.min_count, state.units.option)
+    rng = fed.journal.rng
     groupings = [group_by_holders("topics", atoms, held[0], merges[0], counts[0], rng)]
     if gaussians and directions.components_share_holders(counts[1], held[1].within, held[1].products, rng):
         copy = gaussians._replace(validated=True)

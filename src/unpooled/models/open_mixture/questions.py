@@ -216,16 +216,21 @@ def shared_out(n: np.ndarray, weights: np.ndarray, tree: Tree, min_count: float)
     From the root down, the count of a node is divided between its branches. If both have min_count rows, each has its own. Otherwise, if
     the smaller has less than half of what the common weights give it, it has none; if not, the whole node is divided by these weights.
     """
-    k, merges = len(n), np.stack([tree.left, tree.right], axis=1)
-    true, expected = _with_nodes(n, merges), _with_nodes(weights, merges)
-    sent, by_weights = np.zeros(len(true)), np.zeros(len(true), dtype=bool)
+    k = len(n)
+    merges = np.stack([tree.left, tree.right], axis=1)
+    true = _with_nodes(n, merges)
+    expected = _with_nodes(weights, merges)
+    sent = np.zeros(len(true))
+    by_weights = np.zeros(len(true), dtype=bool)
     sent[-1] = true[-1] if true[-1] >= max(min_count, MIN_POSITIVE) else 0.0
     for s in range(len(merges) - 1, -1, -1):
         node, pair = k + s, merges[s]
-        share, is_small = expected[pair] / max(expected[pair].sum(), TINY), true[pair] < min_count
+        share = expected[pair] / max(expected[pair].sum(), TINY)
+        is_small = true[pair] < min_count
         is_absent = is_small & (true[pair] < share * true[node] / 2)
         if by_weights[node] or (is_small.any() and not is_absent.any()):
-            sent[pair], by_weights[pair] = share * sent[node], True
+            sent[pair] = share * sent[node]
+            by_weights[pair] = True
         else:
             sent[pair] = np.where(is_absent, 0.0, true[pair])
             sent[pair[true[pair].argmax()]] += sent[node] - sent[pair].sum()  # rows of branches that have none

@@ -44,10 +44,12 @@ class OpenResult(OpenFace):
         self._set_clusters(multiplied(final, units.scale))
         self.certainty_ = certainty(final, state.evaluated, state.groupings, state.rows)
         self.merges_ = dendrogram(final, state.rows, state.paths, state.groupings)
-        self.bic_, self.rows_ = float(final.bic) + 2 * units.log_volume, state.rows
+        self.bic_ = float(final.bic) + 2 * units.log_volume
+        self.rows_ = state.rows
         self.scores_ = {name: score - units.log_volume / state.rows for name, score in state.scores.items()}
         self.within_: np.ndarray | None = pooled_covariance(final) * packed_products(units.scale)
-        self.site_offset_scale_, self.site_log_scale_ = state.offset_scale, state.log_scale
+        self.site_offset_scale_ = state.offset_scale
+        self.site_log_scale_ = state.log_scale
         self.kinds_ = self.n_levels_ = None
         self._set_clients(fed, final, self._min_count(fed))
 
@@ -58,7 +60,9 @@ class OpenResult(OpenFace):
         self._set_mixed_clusters(final, state.shape)
         self.certainty_ = bic_weights(mixed_columns.evaluations(state), final.size, state.rows)
         self.merges_, self.scores_ = None, {}
-        self.bic_, self.rows_, self.within_ = float(final.cost), state.rows, None
+        self.bic_ = float(final.cost)
+        self.rows_ = state.rows
+        self.within_ = None
         self.site_offset_scale_ = self.site_log_scale_ = np.zeros(len(state.kinds))
         self.column_scale_ = np.ones(len(state.kinds))
         ask = mixed_holdings.using(
@@ -73,20 +77,26 @@ class OpenResult(OpenFace):
     def _set_mixed_clusters(self, final: MixedCandidate, shape: str) -> None:
         """Set the attributes of a fit with mixed columns."""
         block = final.params.gaussian
-        self.structure_, self.covariance_type_, self.alike_ = "mixed", shape, not final.own
-        self.weights_, self.means_ = block.weights, block.means
+        self.structure_ = "mixed"
+        self.covariance_type_ = shape
+        self.alike_ = not final.own
+        self.weights_ = block.weights
+        self.means_ = block.means
         self.covariances_ = gaussian.unpack_covs(block.covs, shape) if block.means.shape[1] else block.covs
         self.probabilities_ = final.params.levels
-        self.count_means_, self.count_dispersions_ = final.params.mean, final.params.dispersion
+        self.count_means_ = final.params.mean
+        self.count_dispersions_ = final.params.dispersion
         self.n_components_, self.topics_ = final.size, np.eye(final.size)
-        self.n_features_in_, self.centers_ = len(self.kinds_ or []), block.means
+        self.n_features_in_ = len(self.kinds_ or [])
+        self.centers_ = block.means
 
     def _set_clusters(self, final: Candidate) -> None:
         """Set the attributes of a fit with numbers alone."""
         params, topics = final.proposal
         self.structure_ = "gaussians" if self.alike_ else final.structure
         self.covariance_type_ = final.shape
-        self.weights_, self.means_ = params.weights, params.means
+        self.weights_ = params.weights
+        self.means_ = params.means
         self.covariances_ = gaussian.unpack_covs(params.covs, final.shape)
         self.topics_ = topics if len(topics) else np.eye(len(params.weights))
         self.n_components_, self.n_features_in_ = len(self.topics_), int(params.means.shape[1])

@@ -147,7 +147,8 @@ def _fit_upwards(
             id = f"{fit.shape}-{k}"
             mixtures[id] = _as_candidate(id, fit), fit.bic
             if fit.bic < lowest[fit.shape]:
-                lowest[fit.shape], n_without_gain = fit.bic, 0
+                lowest[fit.shape] = fit.bic
+                n_without_gain = 0
         if n_without_gain >= PATIENCE and k >= up_to:
             break
     return k

@@ -93,14 +93,16 @@ class Start(NamedTuple):
 
 def find_offsets(fed: Federation, descriptions: Mapping[str, Description], units: Sequence[float] = ()) -> SiteOffsets:
     """Align the clients, whose columns are divided by `units`; they keep offsets and scales if the evidence for them is clear."""
-    centre, rows = without_client_means(descriptions)[1], sum(float(d.n.sum()) for d in descriptions.values())
+    centre = without_client_means(descriptions)[1]
+    rows = sum(float(d.n.sum()) for d in descriptions.values())
     starts = _pass(fed, first_references(descriptions), centre, units)
     for i in range(N_VARIATIONS):
         starts = _pass(fed, varied_references(starts, rows, f"varied-{i}"), centre, units)
     *unmoved, moved, scaled = _pass(fed, last_references(starts, _varies(descriptions)), centre, units)
     plain = min(unmoved, key=lambda s: s.candidate.cost)
     gain = _gains(fed, (plain, moved, scaled), centre, units)
-    by_offsets, by_scales = gain[0, 1], gain[1, 2]
+    by_offsets = gain[0, 1]
+    by_scales = gain[1, 2]
     log_scale = _at_least(MIN_LOG_SCALE, np.sqrt(scaled.log_variance)) * (by_scales > CLEAR_NATS)
     final = scaled if log_scale.any() else moved
     scale = _at_least(MIN_OFFSET, np.sqrt(final.variance / _within(final.candidate)))
@@ -143,7 +145,8 @@ def _references(starts: Sequence[Start], centre: np.ndarray) -> tuple[Reference,
 
 def first_references(descriptions: Mapping[str, Description]) -> list[Start]:
     """Mixtures of several sizes, with and without offsets, with weights of clients' own and in common."""
-    as_they_are, centred = _mixtures(descriptions), _mixtures(without_client_means(descriptions)[0])
+    as_they_are = _mixtures(descriptions)
+    centred = _mixtures(without_client_means(descriptions)[0])
     plain = [*as_they_are, *map(_in_common, as_they_are)]
     moved = [*as_they_are, *map(_in_common, centred)]
     return [*_starts("first-plain", plain, 0.0), *_starts("first-moved", moved, FIRST_OFFSET)]
@@ -199,7 +202,8 @@ def _ranked(starts: Sequence[Start], moved: bool) -> list[Start]:
 def _mixtures(descriptions: Mapping[str, Description]) -> list[Candidate]:
     """Mixtures of several sizes that the clients' components merge into; with few rows they have one covariance."""
     components = local_components(descriptions)
-    rows, d = components.n.sum(), components.mean.shape[1]
+    rows = components.n.sum()
+    d = components.mean.shape[1]
     path = merge_path(components, "full" if d <= MAX_FULL_COLUMNS else "diag")
     sizes = initial_sizes(path.merges.best())[:N_ALIGN_SIZES]
     return [

@@ -76,7 +76,8 @@ def align(
     and for offset and scale what Laplace's approximation of the marginal likelihood takes off.
     """
     answers = []
-    x, w = scaled_rows(client.x, units), client.w
+    x = scaled_rows(client.x, units)
+    w = client.w
     for id, parent, reference in zip(ids, parents, references):
         known = client.state.get(f"align-{id}")
         parent_move = client.state.get(f"align-{parent}", (None, None))[1]
@@ -113,7 +114,8 @@ def check_offsets(
     references: tuple[Reference, ...], client: Client, *, ids: list, shape: str, units: Sequence[float] = ()
 ) -> HeldOut:
     """The log-likelihood of each part of the client's rows, with weights, offset and scale that its other rows give."""
-    x, w = scaled_rows(client.x, units), client.w
+    x = scaled_rows(client.x, units)
+    w = client.w
     fold = (np.arange(1, x.shape[-2] + 1) * GOLDEN_RATIO % 1 * CHECK_FOLDS).astype(int)
     found = []
     for id, reference in zip(ids, references):
@@ -125,7 +127,9 @@ def check_offsets(
 
 def _held_out(reference: Reference, x: Array, weights: Array, move: Move, out: Array, shape: str) -> Array:
     """The log-likelihood of the rows in `out`."""
-    w, w_out, shares = weights * ~out, weights * out, None
+    w = weights * ~out
+    w_out = weights * out
+    shares = None
     for _ in range(CHECK_STEPS):
         stats, _, shares = local_em(reference.proposal, _aligned(reference, x, move), w, shape, shares)
         if reference.has_offsets:
@@ -162,7 +166,8 @@ def _first_move(reference: Reference, x: Array, w: Array, found: Any) -> Move:
 def _new_move(reference: Reference, stats: Stats, move: Move, shape: str) -> tuple[Move, Move, Array]:
     """(a Newton step to the most probable offset and scale given responsibilities, their posterior variances, their penalty)."""
     precisions = np.linalg.inv(gaussian.full_covs(reference.proposal.params, shape))
-    variance, current = reference.variance, move.offset
+    variance = reference.variance
+    current = move.offset
     slope, curve = _offset_slope(stats, precisions)
     if reference.has_scales:
         variance = np.concatenate([variance, reference.log_variance])
@@ -171,7 +176,8 @@ def _new_move(reference: Reference, stats: Stats, move: Move, shape: str) -> tup
     prior = 1 / np.maximum(variance, TINY)
     inverse = np.linalg.inv(curve + np.diag(prior))
     step = np.einsum("...de,...e->...d", inverse, slope - prior * current)
-    spread, d = np.einsum("...dd->...d", inverse), len(reference.variance)
+    spread = np.einsum("...dd->...d", inverse)
+    d = len(reference.variance)
     step[..., d:] = np.clip(step[..., d:], -0.5, 0.5)
     penalty = (prior * (current + step) ** 2).sum(-1) + _log_volume(curve, variance)
     return _as_move(current + step, d), _as_move(spread, d), penalty
@@ -179,7 +185,8 @@ def _new_move(reference: Reference, stats: Stats, move: Move, shape: str) -> tup
 
 def _as_move(numbers: Array, d: int) -> Move:
     """Offsets, and logarithms of scales if there are any."""
-    offset, log_scale = numbers[..., :d], numbers[..., d:]
+    offset = numbers[..., :d]
+    log_scale = numbers[..., d:]
     return Move(offset, log_scale if log_scale.shape[-1] else np.zeros_like(offset))
 
 
@@ -233,4 +240,5 @@ def keep_offsets(centre: Array, client: Client, *, id: str, scaled: bool) -> Non
         client.state[OFFSET] = offset
         return
     factor = np.exp(-log_scale)
-    client.state[FACTOR], client.state[OFFSET] = factor, (centre + offset) * factor - centre
+    client.state[FACTOR] = factor
+    client.state[OFFSET] = (centre + offset) * factor - centre

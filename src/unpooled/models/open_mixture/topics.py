@@ -27,7 +27,8 @@ class Topics(NamedTuple):
 
 def agglomerate(sums: HolderSums) -> Merges:
     """Merge atoms while losing as little as possible of the chi-squared of the table of clients and atoms (Greenacre, 1988)."""
-    mass, squares = np.maximum(sums.n, TINY), np.array(sums.squares)
+    mass = np.maximum(sums.n, TINY)
+    squares = np.array(sums.squares)
 
     def gains(i: np.ndarray, j: np.ndarray) -> np.ndarray:
         """What merging pairs of atoms costs."""
@@ -54,10 +55,12 @@ def initial_topics(counts: np.ndarray, labels: np.ndarray) -> Topics:
 
 def fit(counts: np.ndarray, topics: Topics, n_iter: int = TOPIC_STEPS) -> Topics:
     """EM for shares and atoms; the log-likelihood rises in every step."""
-    shares, atoms = topics.shares, topics.atoms
+    shares = topics.shares
+    atoms = topics.atoms
     for _ in range(n_iter):
         ratio = counts / (shares @ atoms + TINY)  # (c, m)
-        new_atoms, new_shares = atoms * (shares.T @ ratio), shares * (ratio @ atoms.T)
+        new_atoms = atoms * (shares.T @ ratio)
+        new_shares = shares * (ratio @ atoms.T)
         atoms = new_atoms / np.maximum(new_atoms.sum(1, keepdims=True), TINY)
         shares = new_shares / np.maximum(new_shares.sum(1, keepdims=True), TINY)
     return Topics(shares, atoms, float(xlogy(counts, shares @ atoms + TINY).sum()))

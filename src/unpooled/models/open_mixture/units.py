@@ -52,7 +52,8 @@ def multiplied(c: Candidate, scale: np.ndarray) -> Candidate:
     elif shape == "spherical" and np.ptp(scale) == 0:
         covs = covs * scale[0] ** 2
     else:
-        covs, shape = (covs[:, None] if shape == "spherical" else covs) * scale**2, "diag"
+        covs = (covs[:, None] if shape == "spherical" else covs) * scale**2
+        shape = "diag"
     moved = params._replace(means=params.means * scale, covs=covs)
     return c._replace(shape=shape, proposal=c.proposal._replace(params=moved))
 

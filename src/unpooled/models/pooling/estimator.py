@@ -145,7 +145,8 @@ class Pooling(FittedPooling):
         """Set the tests, the losses of every strategy, the recommendation, and what each site gave and got."""
         while state.stage != "done":  # a rehearsal may stop early, and wants to see every question
             state, _ = self.step(fed, state)
-        fed, plan = Steady(fed, state.absent), self._plan
+        fed = Steady(fed, state.absent)
+        plan = self._plan
         self.names_ = names_of(fed, len(state.frame.mean))
         self.n_features_in_, self.n_samples_, self.n_sites_ = len(self.names_), state.n, int(state.sites)
         self.intercept_, self.coef_ = results.in_units(self.family, state.frame, state.common.at[-1])

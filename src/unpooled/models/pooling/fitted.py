@@ -36,12 +36,14 @@ class FittedPooling(Estimator):
         """
         check_is_fitted(self, "coef_")
         x = rows_of(self, X, dtype=np.float64)
-        intercept, coef = self.intercept_, self.coef_
+        intercept = self.intercept_
+        coef = self.coef_
         if client is not None:
             own: Mapping[str, Any] = self.sites_.get(client, {})
             if "coef" not in own:
                 raise BadParameter(f"there are no coefficients of client {client!r}: fit with sites=True and cv=5")
-            intercept, coef = own["intercept"], own["coef"]
+            intercept = own["intercept"]
+            coef = own["coef"]
         return small_glm.mean(self.family, x @ coef + intercept)
 
     def to_text(self) -> str:

@@ -39,8 +39,10 @@ def equal_means(sums: Moments) -> dict[str, Result]:
     total = sums.xx - np.outer(sums.x, sums.x) / sums.n
     between = sums.between - np.outer(sums.x, sums.x) / sums.n
     kept = independent(total)
-    total, between = total[np.ix_(kept, kept)], between[np.ix_(kept, kept)]
-    f, h = len(kept), round(float(sums.groups)) - 1
+    total = total[np.ix_(kept, kept)]
+    between = between[np.ix_(kept, kept)]
+    f = len(kept)
+    h = round(float(sums.groups)) - 1
     e = sums.n - sums.groups
     if f == 0 or h < 1 or e <= f:
         nothing = Result(float("nan"), 0.0, float("nan"))

@@ -131,7 +131,8 @@ def memberships(
     """(v, g) probability that the site belongs to each component, and (v, c) its log-likelihood under each candidate."""
     each = np.einsum("nv,nvg->vg", own.versions, log_densities(components, own, family))
     joint = each + np.log(np.maximum(components.share, 1e-300))
-    share, total = np.empty_like(joint), np.empty((len(joint), len(sizes)))
+    share = np.empty_like(joint)
+    total = np.empty((len(joint), len(sizes)))
     for c, block in enumerate(blocks(sizes)):
         total[:, c] = log_sum(joint[:, block])
         share[:, block] = np.exp(joint[:, block] - total[:, c : c + 1])
@@ -161,7 +162,8 @@ def _component_sums(
     w = own.versions[:, :, None] * share  # (n, v, g)
     grouped = _weighted(partial.groups, own, family, w, present * share, total)
     density = log_densities(partial.weights, own, family)
-    r, loglik = np.empty_like(density), np.empty((density.shape[1], len(sizes)))
+    r = np.empty_like(density)
+    loglik = np.empty((density.shape[1], len(sizes)))
     for c, block in enumerate(blocks(sizes)):
         weights = own_weights(density[..., block], own.versions)
         joint = density[..., block] + np.log(weights)
@@ -179,7 +181,9 @@ def _weighted(
     v, g, q = np.shape(components.coef)
     eta = own.rows.z @ np.asarray(components.coef).reshape(v * g, q).T
     found = small_glm.sums(own.rows, family, eta, w.reshape(len(w), v * g))
-    loss, score, hessian = found.loss.reshape(v, g), found.score.reshape(v, g, q), found.hessian.reshape(v, g, -1)
+    loss = found.loss.reshape(v, g)
+    score = found.score.reshape(v, g, q)
+    hessian = found.hessian.reshape(v, g, -1)
     return ComponentSums(member, w.sum(0), loss, score, hessian, loglik)
 
 

@@ -69,7 +69,8 @@ def _got(model: Pooling, own: dict) -> list[str]:
     """What the site gains by pooling, against its own fit alone."""
     lines = [f"  alone                {own['losses']['own fit']:.4f}"]
     for strategy in ("one model", "personalised", model.recommended_):
-        gain, error = own["gain"][strategy], own["gain_stderr"][strategy]
+        gain = own["gain"][strategy]
+        error = own["gain_stderr"][strategy]
         name = "pooled (one model)" if strategy == "one model" else strategy
         lines.append(f"  {name:<20} {own['losses'][strategy]:.4f}: {gain:+.4f} gained (standard error {error:.4f})")
     return list(dict.fromkeys(lines))

@@ -107,7 +107,8 @@ class Shift(NamedTuple):
 @client("pooling.shift", SUM, batched=False)
 def shift(frame: Frame, client: Client, *, family: str) -> Shift:
     """First and second moments of columns and targets, within sites and between them."""
-    of_x, of_y = _moments(*x_features(frame, client)), _moments(*y_features(frame, client, family))
+    of_x = _moments(*x_features(frame, client))
+    of_y = _moments(*y_features(frame, client, family))
     return Shift(Features(*of_x), TargetFeatures(*of_y))
 
 
@@ -237,7 +238,8 @@ def apart(shared: Shared, client: Client, *, family: str, cv: int) -> Apart:
     own = prepared(shared.frame, client, family, cv)
     if not len(own.rows.y):
         return _nothing(shared)
-    rows, coef = own.rows, np.asarray(shared.coef)
+    rows = own.rows
+    coef = np.asarray(shared.coef)
     here = small_glm.sums(rows, family, rows.z @ coef[-1:].T, own.versions[:, -1:])
     information = unpack_triangle(here.hessian[0])
     rank, inverse = small_glm.rank_and_inverse(information)
@@ -250,7 +252,8 @@ def apart(shared: Shared, client: Client, *, family: str, cv: int) -> Apart:
 
 def _nothing(shared: Shared) -> Apart:
     """The answer of a site without complete rows."""
-    zero, wide = np.zeros(()), np.zeros_like(shared.coef)
+    zero = np.zeros(())
+    wide = np.zeros_like(shared.coef)
     return Apart(zero, zero, zero, zero, np.zeros_like(shared.information), wide, wide, wide, wide)
 
 

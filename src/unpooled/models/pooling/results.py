@@ -38,7 +38,8 @@ def given(fed: Federation, plan: Plan, state: State) -> dict[str, dict]:
     assert state.without is not None
     assert state.rows is not None
     others = Others(state.frame, state.without.at)
-    common, scale = state.common, plan.scales(state.common.loss, state.rows)[-1]
+    common = state.common
+    scale = plan.scales(state.common.loss, state.rows)[-1]
     down = Compared(others, common.at[-1], np.asarray(scale), common.hessian[-1])
     seen = numbers(fed.sum(sites.influence.using(family=plan.family, sites=fed.names), down))
     shift = np.log(state.frame.y_sd) if plan.family == "normal" else 0.0

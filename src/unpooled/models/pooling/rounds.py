@@ -83,7 +83,8 @@ def begin(fed: Federation, plan: Plan, missing: str) -> State:
     frame = _frame(fed, first)
     shift = numbers(fed.sum(questions.shift.using(family=plan.family), frame))
     checks.check_independent(shift, names_of(fed, len(first.x)))
-    n, count = float(first.n), float(first.sites)
+    n = float(first.n)
+    count = float(first.sites)
     tests = _told(verdict.shift_tests(shift, n, count))
     p, v = len(first.x), plan.cv + 1
     start = np.zeros((v, p + 1))
@@ -95,7 +96,8 @@ def _frame(fed: Federation, first: Look) -> Frame:
     """Means and standard deviations over all clients."""
     centre = Centre(first.x / first.n, first.y / first.n)
     second = numbers(fed.sum(questions.squares, centre))
-    sd, y_sd = np.sqrt(second.xx / first.n), np.sqrt(second.yy / first.n)
+    sd = np.sqrt(second.xx / first.n)
+    y_sd = np.sqrt(second.yy / first.n)
     checks.check_varies(sd, centre.x, float(y_sd), float(centre.y), names_of(fed, len(sd)))
     return Frame(centre.x, sd, centre.y, y_sd)
 
@@ -155,7 +157,8 @@ def _shared(plan: Plan, state: State) -> Shared:
 
 def _first_candidates(plan: Plan, state: State) -> PartialPooling:
     """Every start of EM, in every version."""
-    shared, up = _shared(plan, state), state.apart
+    shared = _shared(plan, state)
+    up = state.apart
     assert up is not None
     information = unpack_triangle(np.asarray(shared.information))
     scatter = unpack_triangle(up.scatter) / np.asarray(state.rows)[:, None, None]

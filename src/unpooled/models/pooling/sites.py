@@ -126,7 +126,8 @@ class SiteModel(NamedTuple):
 
 def site_models(fitted: Fitted, own: Prepared, family: str, sizes: Sequence[int]) -> list[SiteModel]:
     """The model of the site under every candidate, in the order of `candidates`."""
-    partial, slopes = fitted.partial, np.asarray(fitted.slopes)
+    partial = fitted.partial
+    slopes = np.asarray(fitted.slopes)
     levels = np.column_stack([intercepts(own, family, slopes), slopes])
     personal, _ = personal_fit(partial.personal, own, family)
     groups, _ = memberships(partial.groups, own, family, sizes)
@@ -160,13 +161,15 @@ def _weights(components: Components, own: Prepared, family: str, sizes: Sequence
 
 def _mixed(components: Components, weight: np.ndarray, sizes: Sequence[int]) -> list[SiteModel]:
     """The components of each size with the site's weights of them."""
-    coef, scale = np.asarray(components.coef), np.asarray(components.scale)
+    coef = np.asarray(components.coef)
+    scale = np.asarray(components.scale)
     return [SiteModel(coef[:, b], scale[:, b], weight[:, b]) for b in blocks(sizes)]
 
 
 def _alone(own: Prepared, family: str) -> SiteModel:
     """The site's own fit, with a weak prior that keeps its coefficients finite."""
-    v, q = own.versions.shape[1], own.rows.z.shape[1]
+    v = own.versions.shape[1]
+    q = own.rows.z.shape[1]
     none = np.zeros((v, q))
     found = small_glm.fit(own.rows, family, own.versions, none, none, np.full((v, q), WEAK))
     left = np.maximum(own.versions.sum(0) - q, 1.0)

@@ -61,7 +61,8 @@ def concept_tests(
 
     `common` is the loss of one model with q coefficients, `slopes` that of common slopes with own intercepts.
     """
-    rank, own = float(apart.rank), float(apart.own_loss)
+    rank = float(apart.rank)
+    own = float(apart.own_loss)
     df_intercepts, df_all = sites - 1, rank - q  # degrees of freedom
     df_slopes = df_all - df_intercepts
     if family == "normal":
@@ -116,7 +117,8 @@ def by_strategy(sums: Losses, sites: float) -> dict[str, dict[str, float]]:
     mean, spread = means(sums, sites)
     best = int(np.argmin(mean))
     pair = np.diag(spread) + spread[best, best] - 2 * spread[:, best]
-    error, apart = np.sqrt(np.maximum(np.diag(spread), 0.0)), np.sqrt(np.maximum(pair, 0.0))
+    error = np.sqrt(np.maximum(np.diag(spread), 0.0))
+    apart = np.sqrt(np.maximum(pair, 0.0))
     return {
         strategy: {
             "loss": float(mean[i]),

@@ -34,7 +34,8 @@ def fit_cells(cells: Cells, k: int, rng: np.random.Generator, starts: int) -> li
 
 def spread_out(cells: Cells, k: int, rng: np.random.Generator) -> Mixture:
     """k-means++ on the cells, each component as wide as a cell."""
-    count, mean = np.maximum(cells.n, 0), cells.mean
+    count = np.maximum(cells.n, 0)
+    mean = cells.mean
     chosen = [int(rng.choice(len(mean), p=count / count.sum()))]
     distance = ((mean - mean[chosen[0]]) ** 2).sum(1)
     while len(chosen) < k:
@@ -129,7 +130,9 @@ def _stretch(now: Mixture) -> np.ndarray:
 def _moved(now: Mixture, pair: tuple[int, int], split: int) -> Mixture:
     """The mixture with the pair merged into one component and component `split` split along its longest axis."""
     i, j = pair
-    weights, means, covs = now.weights.copy(), now.means.copy(), now.covs.copy()
+    weights = now.weights.copy()
+    means = now.means.copy()
+    covs = now.covs.copy()
     weights[i], means[i], covs[i] = _merged(now, i, j)
     values, vectors = np.linalg.eigh(covs[split])
     step = SPLIT_STEP * np.sqrt(values[-1]) * vectors[:, -1]

@@ -75,7 +75,8 @@ declare(column_moments)
 
 def moments_of(u: np.ndarray, client: Client) -> Moments:
     """The weighted sums of values in [-1, 1] that are missing where they are NaN."""
-    w, d = row_weights(to_numpy(client.w).astype(np.float64)), u.shape[-1]
+    w = row_weights(to_numpy(client.w).astype(np.float64))
+    d = u.shape[-1]
     is_missing = np.isnan(u)
     values = np.where(is_missing, 0.0, u)
     share = 1 / np.sqrt(d)
@@ -194,12 +195,15 @@ class ColumnMoments(Estimator):
 
     def finish(self, fed: Federation, state: Columns) -> None:
         """Set means, standard deviations and their standard errors, in the data's units."""
-        frame, d = state.frame, len(state.frame.mean)
+        frame = state.frame
+        d = len(state.frame.mean)
         half = half_widths(frame.bounds)
-        self.n_rows_, self.n_features_in_ = state.rows, d
+        self.n_rows_ = state.rows
+        self.n_features_in_ = d
         self.mean_ = from_unit(frame.mean, frame.bounds)
         self.std_ = half * frame.scale
         self.missing_ = state.absent / state.rows
         seen = np.maximum(state.rows - state.absent, FEWEST_ROWS)
-        noise_first, noise_rows = state.sigma * np.sqrt(d) / FIRST, state.sigma / ROWS
+        noise_first = state.sigma * np.sqrt(d) / FIRST
+        noise_rows = state.sigma / ROWS
         self.mean_stderr_ = half * np.hypot(noise_first, frame.mean * noise_rows) / seen

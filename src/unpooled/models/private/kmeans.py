@@ -88,7 +88,8 @@ class PrivateKMeans(Estimator):
     def init(self, fed: Federation, rng: np.random.Generator) -> State:
         """Look at the columns and at cells, cluster the cells at the server, and plan the looks that remain."""
         private = private_layer(fed)
-        budget, k = private.mu2_for_fit, int(self.n_clusters)
+        budget = private.mu2_for_fit
+        k = int(self.n_clusters)
         columns, cost = look_at_columns(fed, column_moments, private.bounds, FRAME_SHARE * budget)
         cells = find_cells(fed, columns, k, budget, rng)
         centres = cluster_cells(cells, k, rng)
@@ -117,7 +118,9 @@ class PrivateKMeans(Estimator):
         frame = state.frame
         self.cluster_centers_ = from_unit(frame.mean + frame.scale * state.centres, frame.bounds)
         self.scale_ = half_widths(frame.bounds) * frame.scale
-        self.n_features_in_, self.n_rows_, self.epsilon_ = len(frame.mean), state.rows, state.epsilon
+        self.n_features_in_ = len(frame.mean)
+        self.n_rows_ = state.rows
+        self.epsilon_ = state.epsilon
 
     def predict(self, X: Any) -> np.ndarray:
         """The nearest centre of each row, by the values that are there."""

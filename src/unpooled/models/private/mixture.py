@@ -135,7 +135,8 @@ class PrivateGaussianMixture(MixtureFace, DensityMixin, Estimator):
     def init(self, fed: Federation, rng: np.random.Generator) -> State:
         """Look at the columns and at cells, choose a start, and plan the looks that remain."""
         private = private_layer(fed)
-        budget, k = private.mu2_for_fit, int(self.n_components)
+        budget = private.mu2_for_fit
+        k = int(self.n_components)
         columns, cost = look_at_columns(fed, column_moments, private.bounds, FRAME_SHARE * budget)
         start, used = find_start(fed, columns, k, budget, rng)
         rest = budget * (1 - used) - cost
@@ -186,11 +187,14 @@ class PrivateGaussianMixture(MixtureFace, DensityMixin, Estimator):
         scale = half * state.frame.scale
         means = from_unit(state.frame.mean + state.frame.scale * state.means, state.frame.bounds)
         covs = gaussian.reshape_covs(state.covs * np.outer(scale, scale), self.covariance_type)
-        self.weights_, self.means_, self.covariances_ = state.n / state.n.sum(), means, covs
+        self.weights_ = state.n / state.n.sum()
+        self.means_ = means
+        self.covariances_ = covs
         self.precisions_cholesky_ = gaussian.precisions_cholesky(covs, self.covariance_type)
         self.precisions_ = gaussian.precisions(self.precisions_cholesky_, self.covariance_type)
         self.n_components_, self.n_features_in_ = (int(s) for s in means.shape)
-        self.n_rows_, self.epsilon_ = state.rows, state.epsilon
+        self.n_rows_ = state.rows
+        self.epsilon_ = state.epsilon
 
     def _params(self, state: State) -> Params:
         """The current mixture, packed as it goes down."""

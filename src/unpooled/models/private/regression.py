@@ -140,13 +140,18 @@ class PrivateRegression(LastLayer):
 
     def finish(self, fed: Federation, state: State) -> None:
         """Set coefficients, noise and intervals in the data's units."""
-        frame, d = state.line.frame, len(state.line.slope)
+        frame = state.line.frame
+        d = len(state.line.slope)
         self._remember(fed, _scaling(frame))
         self.design_ = Design(_scaling(frame), Kernel({}, {}), None)
         self.posterior_ = read_posterior(state)
-        self.histogram_, self.n_clients_checked_ = fine_counts(state)[None], 0
-        self.n_features_in_, self.n_rows_, self.epsilon_ = d, state.rows, state.epsilon
-        x_scale, y_scale = self.design_.scaling.x_scale, self.design_.scaling.y_scale
+        self.histogram_ = fine_counts(state)[None]
+        self.n_clients_checked_ = 0
+        self.n_features_in_ = d
+        self.n_rows_ = state.rows
+        self.epsilon_ = state.epsilon
+        x_scale = self.design_.scaling.x_scale
+        y_scale = self.design_.scaling.y_scale
         self.noise_variance_ = self.posterior_.noise_variance * y_scale**2
         self.coef_ = self.posterior_.weights[:, 0] * y_scale[0] / x_scale
         at_zero = self.posterior_.intercept - self.posterior_.feature_mean @ self.posterior_.weights
@@ -182,7 +187,8 @@ def first_fit(fed: Federation, frame: Frame, rows: float, mu2: float, noise: flo
     """A ridge fit from noisy second moments, the ridge as large as the noise."""
     d = len(frame.mean) - 1
     moments = look_at_second_moments(fed, frame, rows, mu2, noise)
-    mean, scatter = moments.mean, moments.scatter
+    mean = moments.mean
+    scatter = moments.scatter
     values, vectors = np.linalg.eigh(scatter[:d, :d])
     values = np.maximum(values, 0.0) + moments.noise * np.sqrt(d)
     slope = vectors @ (vectors.T @ scatter[:d, d] / values)
@@ -243,7 +249,8 @@ def clipped_square(reach: float) -> float:
 
 def read_posterior(state: State) -> Posterior:
     """The weights and their uncertainty, from the scatter of the rows and from the noise; there are no groups."""
-    line, d = state.line, len(state.line.slope)
+    line = state.line
+    d = len(state.line.slope)
     residual_variance = np.atleast_1d(line.scale**2)
     not_released = np.full(1, np.nan)
     return Posterior(
@@ -265,7 +272,8 @@ def read_posterior(state: State) -> Posterior:
 
 def _scaling(frame: Frame) -> Scaling:
     """From the rows' own units to the frame's."""
-    mean, scale = from_unit(frame.mean, frame.bounds), half_widths(frame.bounds) * frame.scale
+    mean = from_unit(frame.mean, frame.bounds)
+    scale = half_widths(frame.bounds) * frame.scale
     return Scaling(mean[:-1], mean[:-1], scale[:-1], mean[-1:], scale[-1:])
 
 

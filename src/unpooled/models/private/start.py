@@ -38,8 +38,10 @@ def find_start(
 
 def find_cells(fed: Federation, columns: Columns, k: int, budget: float, rng: np.random.Generator) -> Cells:
     """Cells about public centres that are spread as evenly as rows may be, then about the means that these have."""
-    frame, d = columns.frame, len(columns.frame.mean)
-    first, second = FIRST_SHARE * budget, SECOND_SHARE * budget
+    frame = columns.frame
+    d = len(columns.frame.mean)
+    first = FIRST_SHARE * budget
+    second = SECOND_SHARE * budget
     public = rng.normal(size=(PUBLIC_POINTS, d))
     most = int(np.clip(columns.rows * np.sqrt(first) / ROWS_PER_NOISE[0], 4 * k, 300))
     centres = evenly(WIDTH * public, most, rng)

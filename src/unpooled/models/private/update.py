@@ -103,7 +103,8 @@ def _move_covariances(
     if shape == "tied":  # one second moment for all components
         total = divisor.sum(keepdims=True)
         outer = (divisor[:, None, None] * outer).sum(0, keepdims=True) / divisor.sum()
-        noise, divisor = (seen.noise.second / divisor.sum()) ** 2, total
+        noise = (seen.noise.second / divisor.sum()) ** 2
+        divisor = total
     excess = in_shape(seen.second / divisor[:, None, None] - outer, shape) - np.eye(d)
     excess = _clip_eigenvalues(excess)
     entry_noise = noise / (2 if shape in ("full", "tied") else 1)

@@ -39,7 +39,9 @@ class Conditional(NamedTuple):
 def whiten(z: np.ndarray, means: np.ndarray, cholesky: np.ndarray) -> Whitened:
     """Rows z (n, d) under components of means (k, d) and lower factors (k, d, d) of their covariances."""
     (n, d), k = z.shape, len(means)
-    y, log_density, incomplete = np.zeros((k, n, d)), np.zeros((n, k)), []
+    y = np.zeros((k, n, d))
+    log_density = np.zeros((n, k))
+    incomplete = []
     missing = np.isnan(z)
     for pattern, rows in _rows_by_pattern(missing):
         present = ~pattern

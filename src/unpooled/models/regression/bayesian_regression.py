@@ -182,7 +182,8 @@ class BayesianRegression(LastLayer):
     def _settle(self, design: Design, stats: Stats) -> None:
         """Set the posterior, and coefficients in the columns' units."""
         super()._settle(design, stats)
-        post, scaling = self.posterior, design.scaling
+        post = self.posterior
+        scaling = design.scaling
         origin = post.feature_mean + (scaling.x_mean if self.degree == 1 else 0.0)  # monomials are those of x - x_mean
         offset = scaling.y_mean + post.intercept - origin @ post.weights
         self.coef_ = post.weights[:, 0] if self.single_output_ else post.weights.T

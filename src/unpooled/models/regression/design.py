@@ -63,7 +63,9 @@ def statistics(design: Design, client: Client, *, spec: dict, share: float, seed
     """
     x, y, w, _ = standard_rows(design.scaling, client, share, seed)
     groups = 0 if design.groups is None else len(design.groups.keys)
-    z, group, steps = features(spec, design.kernel, x), group_of(design, client), feature_steps(design.kernel)
+    z = features(spec, design.kernel, x)
+    group = group_of(design, client)
+    steps = feature_steps(design.kernel)
     if steps is None:
         return bayes_linear.statistics(z, y, w, group, groups)
     stats = bayes_linear.statistics(z / steps, grids.snapped(y, grids.TARGETS), w, group, groups, whole=True)

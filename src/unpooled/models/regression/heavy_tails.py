@@ -39,7 +39,8 @@ def thinned_edges(thinning: int) -> np.ndarray:
 def spread_out(counts: np.ndarray, thinning: int) -> np.ndarray:  # (d, BINS)
     """Counts of bins between thinned edges as counts of all bins: those of a wide bin are in the middle one of its bins."""
     place = np.searchsorted(EDGES, thinned_edges(thinning))
-    first, last = np.append(0, place + 1), np.append(place, BINS - 1)
+    first = np.append(0, place + 1)
+    last = np.append(place, BINS - 1)
     full = np.zeros((len(counts), BINS))
     full[:, (first + last) // 2] = counts
     return full

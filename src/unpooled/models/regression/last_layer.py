@@ -111,7 +111,8 @@ class LastLayer(RegressorMixin, UpdatedLastLayer):
 
     def _calibrate(self, fed: Federation, recalibrate: bool | str) -> None:
         """Residuals of rows left out, or of whole "clients" left out: one SUM."""
-        self.histogram_, self.n_clients_checked_ = np.zeros((len(self.posterior.noise_variance), 0)), 0
+        self.histogram_ = np.zeros((len(self.posterior.noise_variance), 0))
+        self.n_clients_checked_ = 0
         if recalibrate == "clients":
             self._calibrate_for_clients(fed)
         elif recalibrate:
@@ -227,7 +228,8 @@ class LastLayer(RegressorMixin, UpdatedLastLayer):
             The draws.
         """
         at_least("n_samples", n_samples, 1)
-        z, group = self._features(X), self._group(X)
+        z = self._features(X)
+        group = self._group(X)
         rng = np.random.default_rng(check_random_state(random_state).randint(2**31 - 1))
         scaling = self.design_.scaling
         draws = bayes_linear.draw(self.posterior, z, n_samples, rng, group)

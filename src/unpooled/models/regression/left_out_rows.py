@@ -29,7 +29,9 @@ def residuals(fitted: Fitted, client: Client, *, spec: dict, share: float, seed:
     With `inside`, these rows are part of the fit and each is judged as if it alone had been left out.
     """
     x, y, w, held = standard_rows(fitted.design.scaling, client, share, seed)
-    z, group, post = features(spec, fitted.design.kernel, x), group_of(fitted.design, client), fitted.posterior
+    z = features(spec, fitted.design.kernel, x)
+    group = group_of(fitted.design, client)
+    post = fitted.posterior
     mean, variance = bayes_linear.left_out(post, z, y, group) if inside else bayes_linear.predict(post, z, group)
     counts = calibration.histogram((y - mean) / np.sqrt(variance), held if share > 0 else w)
     return Histogram(counts.astype(np.float32))

@@ -47,5 +47,6 @@ def without_each(total: Total, client: Client, *, spec: dict, settings: dict, si
     place = sites.index(client.name)
     weights = np.zeros((len(sites), *post.weights.shape))
     offset = np.zeros((len(sites), len(post.intercept)))
-    weights[place], offset[place] = post.weights, post.intercept - post.feature_mean @ post.weights
+    weights[place] = post.weights
+    offset[place] = post.intercept - post.feature_mean @ post.weights
     return Without(weights, offset)

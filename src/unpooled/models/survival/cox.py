@@ -218,7 +218,8 @@ class Cox(FittedCox):
 
     def step(self, fed: Federation, state: State) -> tuple[State, dict]:
         """A Newton step, halved until the penalised likelihood does not fall."""
-        fed, share = Steady(fed, state.setting.absent), 1.0
+        fed = Steady(fed, state.setting.absent)
+        share = 1.0
         before = state.penalised(state.loglik, state.coef)
         for _ in range(HALVINGS):
             coef = state.coef + share * state.move
@@ -268,14 +269,20 @@ class Cox(FittedCox):
 
     def finish(self, fed: Federation, state: State) -> None:
         """Set coefficients in the covariates' units, their errors, the baseline and the concordance."""
-        fed, setting = Steady(fed, state.setting.absent), state.setting
-        options, k = self._options(fed), len(state.coef)
+        fed = Steady(fed, state.setting.absent)
+        setting = state.setting
+        options = self._options(fed)
+        k = len(state.coef)
         names = cox_start.covariates(fed, options.columns, k)
         self.columns_ = names if self.columns_ is not None else None
-        self.n_features_in_, self.n_samples_, self.n_events_ = k, setting.rows, setting.events
-        self.mean_, self.scale_ = setting.scale.mean, setting.scale.scale
+        self.n_features_in_ = k
+        self.n_samples_ = setting.rows
+        self.n_events_ = setting.events
+        self.mean_ = setting.scale.mean
+        self.scale_ = setting.scale.scale
         self.coef_ = state.coef / self.scale_
-        self.loglik_, self.loglik_null_ = state.loglik, state.null
+        self.loglik_ = state.loglik
+        self.loglik_null_ = state.null
         self.penalizer_ = state.ridge / setting.rows
         self.converged_ = bool(state.size < self.tol)
         here = None if self.strata == "site" else likelihood.value(fed, options, setting, state.coef)
@@ -314,7 +321,8 @@ class Cox(FittedCox):
         setting = state.setting
         if self.strata == "site":
             up = fed.sum(questions.site_pairs.using(columns=options.columns), SiteAt(state.coef, setting.scale))
-            found, exact = harrell.Pairs(*(float(n) for n in up)), True
+            found = harrell.Pairs(*(float(n) for n in up))
+            exact = True
         else:
             found = all_pairs(fed, options.columns, state.coef, setting.scale, setting.starts, setting.rows)
             exact = setting.rows <= EXACT

@@ -136,7 +136,8 @@ def start(centred: Centred, client: Client, *, columns: dict) -> Start:
     g = len(centred.starts)
     step = last_step(centred.starts, rows.time)
     inside = step >= 0
-    died, censored = inside & rows.died, inside & ~rows.died
+    died = inside & rows.died
+    censored = inside & ~rows.died
     count = lambda which, w=None: np.bincount(step[which], w, g).astype(np.float64)  # noqa: E731
     z = rows.x - centred.mean
     counts = count(died), count(died, rows.w[died]), count(censored)
@@ -149,7 +150,8 @@ def risk_sums(at: At, client: Client, *, columns: dict) -> RiskSums:
     rows = survival_rows(client, columns)
     z = _standard(rows, at.scale)
     step = last_step(at.starts, rows.time)
-    wr, g = rows.w * risk(z, at.coef), len(at.starts)
+    wr = rows.w * risk(z, at.coef)
+    g = len(at.starts)
     leaving = np.bincount(step[step >= 0], minlength=g).astype(np.float64)
     return RiskSums(leaving, *partial_likelihood.sums(z, wr, step, rows.died, at.tied, g))
 
@@ -174,7 +176,10 @@ def scores_by_site(means: Means, client: Client, *, columns: dict) -> Curvature:
     z = _standard(rows, at.scale)
     step = last_step(at.starts, rows.time)
     kept = step >= 0
-    z, step, died, w = z[kept], step[kept], rows.died[kept], rows.w[kept]
+    z = z[kept]
+    step = step[kept]
+    died = rows.died[kept]
+    w = rows.w[kept]
     r = risk(z, at.coef)
     passed = curvature_weights(hazard.cumulated, hazard.relief, step, died)
     mean_passed = means.cumulated_mean[step] - died[:, None] * means.relief_mean[step]

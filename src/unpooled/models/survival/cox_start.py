@@ -52,7 +52,8 @@ def begin(fed: Steady, model: Any, columns: dict, first: Look) -> Setting:
     if model.strata == "site":
         ask = questions.site_start.using(columns=columns)
         xx = to_numpy(fed.sum(ask, Scale(mean, np.ones_like(mean))).xx)
-        scale, steps = _scale(mean, xx, weight, names, held), (np.zeros(0),) * 4
+        scale = _scale(mean, xx, weight, names, held)
+        steps = (np.zeros(0),) * 4
     else:
         scale, steps = _steps_of_time(fed, model, columns, first, mean, names)
     return Setting(fed.absent, float(first.rows), weight, float(first.events), scale, *steps)
@@ -68,7 +69,8 @@ def _steps_of_time(
     if model.min_count > 1:
         joined = grid.join(np.stack([died, censored], 1), model.min_count)
         starts = starts[joined]
-        died, died_weight = np.add.reduceat(died, joined), np.add.reduceat(died_weight, joined)
+        died = np.add.reduceat(died, joined)
+        died_weight = np.add.reduceat(died_weight, joined)
     scale = _scale(mean, xx, float(first.weight), names, model.penalizer != 0)
     return scale, (starts, died, died_weight, died_x / scale.scale)
 

@@ -48,14 +48,18 @@ def of_rows(time: np.ndarray, died: np.ndarray, score: np.ndarray, w: np.ndarray
     w = np.ones(len(time)) if w is None else w
     exits = 2 * np.unique(time, return_inverse=True)[1] + ~died  # a row survives every death with a smaller number
     order = np.argsort(exits, kind="stable")
-    exits, died, score, w = exits[order], died[order], score[order], w[order]
+    exits = exits[order]
+    died = died[order]
+    score = score[order]
+    w = w[order]
     found = np.zeros(3)
     for start, end in _blocks(exits):
         rows = slice(start, end)
         later = slice(end, None)
         found += _against(score[rows][died[rows]], w[rows][died[rows]], score[later], w[later])
         for exit in np.unique(exits[rows][died[rows]]):
-            now, longer = exits[rows] == exit, exits[rows] > exit
+            now = exits[rows] == exit
+            longer = exits[rows] > exit
             found += _against(score[rows][now], w[rows][now], score[rows][longer], w[rows][longer])
     return Pairs(*(float(n) for n in found))
 

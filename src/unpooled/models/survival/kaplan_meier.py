@@ -51,7 +51,8 @@ class State(NamedTuple):
 def exits(steps: Steps, client: Client, *, columns: dict) -> Exits:
     """How many die and how many are censored in each step of time, by group."""
     rows = survival_rows(client, columns)
-    k, g = len(steps.levels), len(steps.starts)
+    k = len(steps.levels)
+    g = len(steps.starts)
     group = np.searchsorted(steps.levels, rows.group)
     step = last_step(steps.starts, rows.time)
     inside = step >= 0
@@ -157,7 +158,8 @@ class KaplanMeier(Estimator):
 
     def init(self, fed: Federation, rng: np.random.Generator) -> State:
         """A first look, then the steps of time and the groups."""
-        steady, columns = Steady(fed), columns_of(fed, self, False)
+        steady = Steady(fed)
+        columns = columns_of(fed, self, False)
         first = steady.sum(look.using(columns=columns), None)
         check_look(first, self.missing)
         levels = np.zeros(1) if self.by is None else grid.levels(steady, columns, float(first.rows))
@@ -170,15 +172,18 @@ class KaplanMeier(Estimator):
         died, censored, early = (to_numpy(a) for a in up)
         if self.min_count > 1:
             first = grid.join(np.concatenate([died, censored], 1), self.min_count)
-            died, censored = np.add.reduceat(died, first), np.add.reduceat(censored, first)
+            died = np.add.reduceat(died, first)
+            censored = np.add.reduceat(censored, first)
             state = state._replace(steps=state.steps._replace(starts=state.steps.starts[first]))
         return State(state.absent, state.steps, Exits(died, censored, early)), {"events": float(died.sum())}
 
     def finish(self, fed: Federation, state: State) -> None:
         """Set curves, intervals, medians and the log-rank test."""
         assert state.exits is not None
-        self.times_, self.groups_ = state.steps.starts, state.steps.levels
-        self.events_, self.censored_ = state.exits.died.T, state.exits.censored.T
+        self.times_ = state.steps.starts
+        self.groups_ = state.steps.levels
+        self.events_ = state.exits.died.T
+        self.censored_ = state.exits.censored.T
         left = self.events_ + self.censored_
         self.at_risk_ = left[:, ::-1].cumsum(1)[:, ::-1]
         self.n_samples_ = float(left.sum() + state.exits.early.sum())

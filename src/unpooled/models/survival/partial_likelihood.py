@@ -66,7 +66,8 @@ def terms(deaths: Deaths, sums: Sums, ties: str) -> Terms:
     died_r, died_rz = _scattered(sums, tied(deaths, ties))
     denominator = at_risk[step] - share * died_r[step]
     mean = (at_risk_z[step] - share[:, None] * died_rz[step]) / denominator[:, None]
-    hazard, relief = weight / denominator, weight * share / denominator
+    hazard = weight / denominator
+    relief = weight * share / denominator
     weighted = weight[:, None] * mean
 
     def by_step(a: np.ndarray) -> np.ndarray:
@@ -92,8 +93,10 @@ def _shares(n: np.ndarray) -> np.ndarray:
 
 def _scattered(sums: Sums, where: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Sums over deaths for every step, (g,) and (g, d); 0 where a step has no ties."""
-    r, rz = np.zeros(len(sums.r)), np.zeros(sums.rz.shape)
-    r[where], rz[where] = sums.died_r, sums.died_rz
+    r = np.zeros(len(sums.r))
+    rz = np.zeros(sums.rz.shape)
+    r[where] = sums.died_r
+    rz[where] = sums.died_rz
     return r, rz
 
 

@@ -147,7 +147,8 @@ def _check_times(times: Any) -> None:
 
 def check_look(first: Look, missing: str) -> None:
     """Refuse rows that no survival model can be fitted to."""
-    rows, gaps = float(first.rows), float(first.incomplete)
+    rows = float(first.rows)
+    gaps = float(first.incomplete)
     if gaps and missing == "refuse":
         raise BadData(f"{gaps:g} rows have missing values: set missing='drop' to leave them out, or fill them in first")
     if rows == 0:

@@ -88,7 +88,8 @@ def _refuse(search: searching.Ranges, most: int) -> None:
 
 def join(counts: np.ndarray, least: float) -> np.ndarray:
     """The first step of each joined step, given counts (g, c) by step: in every joined step each count is 0 or at least `least`."""
-    first, so_far = [0], np.zeros(counts.shape[1])
+    first = [0]
+    so_far = np.zeros(counts.shape[1])
     for step, row in enumerate(counts):
         so_far = so_far + row
         if so_far.any() and _enough(so_far, least):

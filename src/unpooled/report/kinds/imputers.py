@@ -48,7 +48,8 @@ def _by_column(parts: Parts, columns: list[str], run: RunFolder) -> str:
     """Error of the mean and of the model, measured where rows are in this process, else as the model expects."""
     measured = run.summary.get("measured", {})
     if measured.get("kind") == "imputer":
-        before, after = np.array(measured["before"], float), np.array(measured["after"], float)
+        before = np.array(measured["before"], float)
+        after = np.array(measured["after"], float)
         how = (
             f"Measured on {measured['cells']:,} known cells that were hidden one part at a time from the fitted model, "
             "which had seen them in the fit."
@@ -88,7 +89,8 @@ def expected_errors(parts: Parts) -> tuple[np.ndarray, np.ndarray]:
 def _error_of(parts: Parts, share: np.ndarray, x: np.ndarray, j: int) -> float:
     """Root mean squared error of column j predicted from the other columns of rows x."""
     others = np.delete(np.arange(x.shape[1]), j)
-    guess, log_weight = np.empty((len(x), len(share))), np.empty((len(x), len(share)))
+    guess = np.empty((len(x), len(share)))
+    log_weight = np.empty((len(x), len(share)))
     for k, (mean, cov) in enumerate(zip(parts.means, parts.covs)):
         inner = cov[np.ix_(others, others)]
         apart = x[:, others] - mean[others]
@@ -117,7 +119,8 @@ def _coverage(model: Any) -> str:
 
 def _counts(model: Any) -> list[Section]:
     """FedMissEM: totals by date with their error."""
-    totals, errors = np.asarray(model.totals_, float), np.asarray(model.totals_std_, float)
+    totals = np.asarray(model.totals_, float)
+    errors = np.asarray(model.totals_std_, float)
     if len(totals) < 2:
         return []
     at = np.arange(len(totals), dtype=float)

@@ -103,7 +103,8 @@ def _error_by_site(found: dict[str, Any]) -> str:
 
 def _residuals(found: dict[str, Any]) -> str:
     """The histogram of residuals."""
-    counts, edges = np.array(found["residuals"], float), np.array(found["edges"], float)
+    counts = np.array(found["residuals"], float)
+    edges = np.array(found["edges"], float)
     middle = (edges[1:] + edges[:-1]) / 2
     picture = svg.columns(middle, counts, "residual", "rows")
     return markup.figure(picture, "Residuals, what was seen less what was predicted; the outer bars hold all beyond.")

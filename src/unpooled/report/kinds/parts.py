@@ -69,7 +69,8 @@ def _from_params(model: Any) -> Parts | None:
     params = model.params_
     if not all(hasattr(params, name) for name in ("weights", "means", "covs")):
         return None
-    means, packed = to_numpy(params.means), to_numpy(params.covs)
+    means = to_numpy(params.means)
+    packed = to_numpy(params.covs)
     k, d = means.shape
     size = packed.shape[-1] if packed.ndim > 1 or len(packed) != k else 0
     triangle = size == d * (d + 1) // 2 and (packed.ndim == 1 or d > 1)

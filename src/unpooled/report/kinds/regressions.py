@@ -111,7 +111,8 @@ def _bayesian(model: Any, run: RunFolder) -> str:
 
 def _posterior_errors(model: Any, d: int) -> np.ndarray | None:
     """(d,) posterior standard deviations of the coefficients; None where the features are not the d columns."""
-    design, posterior = getattr(model, "design_", None), getattr(model, "posterior", None)
+    design = getattr(model, "design_", None)
+    posterior = getattr(model, "posterior", None)
     if design is None or posterior is None or len(to_numpy(posterior.basis)) != d:
         return None
     variance = to_numpy(posterior.basis) ** 2 @ to_numpy(posterior.axis_variance)[:, 0]
@@ -135,7 +136,8 @@ def _importance(model: Any, run: RunFolder) -> str:
 def importance(model: Any) -> np.ndarray | None:
     """(d,) how much each column matters, by the model's parameters."""
     if hasattr(model, "coef_") and hasattr(model, "stats_"):
-        coef, spread = np.squeeze(to_numpy(model.coef_)), _spreads(model.stats_)
+        coef = np.squeeze(to_numpy(model.coef_))
+        spread = _spreads(model.stats_)
         one_per_column = coef.ndim <= 1 and np.size(coef) == len(spread)
         return np.abs(np.atleast_1d(coef)) * spread if one_per_column else None
     kernel = getattr(getattr(model, "design_", None), "kernel", None)
@@ -146,7 +148,8 @@ def importance(model: Any) -> np.ndarray | None:
 
 def _spreads(stats: Any) -> np.ndarray:
     """(d,) standard deviations of the columns, from the sums of the fit."""
-    n, mean = float(stats.n), to_numpy(stats.z) / float(stats.n)
+    n = float(stats.n)
+    mean = to_numpy(stats.z) / float(stats.n)
     second = np.diagonal(bayes_linear.unpack(to_numpy(stats.zz), len(mean))) / n
     return np.sqrt(np.maximum(second - mean**2, 0))
 

@@ -39,7 +39,8 @@ def _kaplan_meier(model: Any, run: RunFolder) -> list[Section]:
     groups = [f"{model.by} {g:g}" if model.by else "all" for g in to_numpy(model.groups_)]
     bands = zip(to_numpy(model.survival_), to_numpy(model.lower_), to_numpy(model.upper_))
     curve = statistics.curves(to_numpy(model.times_), dict(zip(groups, bands)))
-    at_risk, events = to_numpy(model.at_risk_), to_numpy(model.events_)
+    at_risk = to_numpy(model.at_risk_)
+    events = to_numpy(model.events_)
     rows = (
         (
             escape(name),

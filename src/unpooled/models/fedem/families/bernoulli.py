@@ -55,7 +55,8 @@ class BernoulliMixture(ColumnMixture):
     def project(self, stats: Stats) -> tuple[Stats, bool]:
         """The statistics within the feasible set, and whether they had left it."""
         n = np.maximum(stats.n, self.floor)
-        low, high = self.floor * n[:, None], (1 - self.floor) * n[:, None]
+        low = self.floor * n[:, None]
+        high = (1 - self.floor) * n[:, None]
         outside = (stats.n < self.floor).any() or (stats.x < 0).any() or (stats.x > n[:, None] * (1 + 1e-12)).any()
         return Stats(n, np.clip(stats.x, low, high)), bool(outside)
 

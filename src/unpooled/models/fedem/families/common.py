@@ -76,7 +76,8 @@ class CommonCovariance(base.Clustered, Numbers):
     ) -> Params:  # (k,), (k, d), (k, d)
         """Parameters of clusters with weights (k,), means (k, d) and variances (k, d)."""
         centre = weights @ means
-        within, between = np.diag(weights @ variances), (weights[:, None] * (means - centre)).T @ (means - centre)
+        within = np.diag(weights @ variances)
+        between = (weights[:, None] * (means - centre)).T @ (means - centre)
         return Params(weights, means, within, centre, within + between)
 
     def log_joint(self, params: Params, x: np.ndarray) -> np.ndarray:  # (n, d) -> (n, k)
@@ -96,7 +97,8 @@ class CommonCovariance(base.Clustered, Numbers):
     def maximize(self, stats: Stats, params: Params) -> Params:
         """The parameters that mean statistics stand for."""
         stats, _ = self.project(stats)
-        w, means = base.weights(stats.n, self.floor), stats.x / stats.n[:, None]
+        w = base.weights(stats.n, self.floor)
+        means = stats.x / stats.n[:, None]
         if self.covariance == "known":
             return params._replace(weights=w, means=means)
         away = means - params.centre
@@ -120,5 +122,6 @@ class CommonCovariance(base.Clustered, Numbers):
     def unscale(self, params: Params, shift: np.ndarray, unit: np.ndarray) -> Params:
         """The parameters of rows x as those of rows shift + unit x."""
         square = np.outer(unit, unit)
-        means, centre = shift + unit * params.means, shift + unit * params.centre
+        means = shift + unit * params.means
+        centre = shift + unit * params.centre
         return Params(params.weights, means, params.cov * square, centre, params.total * square)

@@ -81,7 +81,8 @@ class FactorAnalysis(base.Standardised, Numbers):
 
     def statistics(self, params: Params, x: np.ndarray, w: np.ndarray) -> base.Sum:
         """Sum over rows of the expected sufficient statistics, and the log-likelihood."""
-        centred, weighted = x - params.mean, params.loadings / params.noise[:, None]
+        centred = x - params.mean
+        weighted = params.loadings / params.noise[:, None]
         precision = np.eye(params.loadings.shape[1]) + params.loadings.T @ weighted  # of z given x
         factor = cho_factor(precision)
         z = cho_solve(factor, weighted.T @ centred.T).T  # (n, r) E z

@@ -155,7 +155,8 @@ class GaussianMixture(base.Clustered, Numbers):
     def unwhiten(self, params: Params, blocks: list[np.ndarray]) -> Stats:
         """The inverse of `whiten`."""
         d = params.means.shape[1]
-        n, x = blocks[0][:, 0], blocks[0][:, 1 : d + 1]
+        n = blocks[0][:, 0]
+        x = blocks[0][:, 1 : d + 1]
         xx = blocks[1][0] if self.shape == "tied" else blocks[0][:, d + 1 :]
         xx = xx[:, 0] if self.shape == "spherical" else xx
         x, xx = _mapped(Stats(n, x, xx), _factors(params, self.shape, inverse=False), self.shape)

@@ -141,7 +141,8 @@ class LowRank(base.Plain, Numbers):
 
     def sample(self, params: Params, n: int, rng: np.random.Generator) -> np.ndarray:
         """Draw `n` rows."""
-        j, l = rng.integers(self.n_sites, size=n), rng.integers(self.n_dates, size=n)
+        j = rng.integers(self.n_sites, size=n)
+        l = rng.integers(self.n_dates, size=n)
         mean = self._mean((params.left[j] * params.right[l]).sum(axis=1))
         draws = {
             "gaussian": lambda: rng.normal(mean),
@@ -201,7 +202,10 @@ class LowRank(base.Plain, Numbers):
             new, next_theta = _truncate(theta - size * slope, self.rank)
             next_loss = self._loss(next_theta, filled)
             if next_loss <= loss:
-                params, theta, loss, size = new, next_theta, next_loss, size * 2
+                params = new
+                theta = next_theta
+                loss = next_loss
+                size = size * 2
             else:
                 size /= 4
         return params

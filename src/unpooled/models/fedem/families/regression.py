@@ -107,7 +107,8 @@ class RegressionMixture(base.Standardised, Numbers):
 
     def moments(self, params: Params) -> Stats:
         """Mean statistics under the parameters, for inputs of mean 0 and unit covariance, as after standardising."""
-        w, p = params.weights, params.coefs.shape[1]
+        w = params.weights
+        p = params.coefs.shape[1]
         zz = np.tile(np.eye(p)[np.triu_indices(p)], (len(w), 1)) * w[:, None]
         yy = w * ((params.coefs**2).sum(axis=1) + params.variances)
         return Stats(w, zz, w[:, None] * params.coefs, yy)
