@@ -117,3 +117,16 @@ def test_places_of_probes_that_cannot_be_are_refused_before_memory_is_taken(ids)
     options = {"trainer": as_option(Trainer("linear", 8, list(range(6)))), "ids": ids, "move": True}
     with pytest.raises(BadParameter, match="places of probes"):
         discovery.probes.using(**options)(down, fed.here()[0])
+
+
+def test_adaptive_takes_a_given_number_as_the_most_there_may_be():
+    train = made(3, np.inf, 303).train
+    settings = {"adaptive": True, "max_iter": 3, "lr": 0.1, "random_state": 0}
+    assert up.FedConceptEM(6, **settings).fit(train).n_concepts_ == 3
+    assert up.FedConceptEM(2, **settings).fit(train).n_concepts_ == 2
+    assert up.FedConceptEM(100, **settings).fit(train).n_concepts_ == 3  # more than there are clients
+
+
+def test_extra_models_are_refused_where_the_number_is_searched_for():
+    with pytest.raises(BadParameter, match=r"extra=2 .* leave it at 0 with adaptive=True"):
+        up.FedConceptEM(3, adaptive=True, extra=2).fit(made(1, np.inf, 1).train)

@@ -39,8 +39,8 @@ GROUP_STEPS = 4  # of the probes of groups, before clients may join another
 EM_STEPS, AFTER_REMOVAL = 8, 3  # steps after that before the first removal, and after each
 
 
-def discover(fed: Federation, trainer: dict, rng: np.random.Generator) -> list[int]:
-    """The places of the concepts in the clients' first weights `omega`, which they keep; one place if there is one concept."""
+def discover(fed: Federation, trainer: dict, rng: np.random.Generator, most: int | None = None) -> list[int]:
+    """The places of the concepts, `most` if given, in the clients' first weights `omega`, which they keep; one place if there is one."""
     clients = len(fed.names)
     if clients < 2:
         return [0]
@@ -52,7 +52,7 @@ def discover(fed: Federation, trainer: dict, rng: np.random.Generator) -> list[i
     pen = penalties.penalty(classes, axes.shape[1], 1.0 / max(RIDGE * rows, 1.0))
     probe, second = fit_probe(fed, Probes(mean, axes, np.zeros((1, classes - 1, axes.shape[1] + 1))), trainer, pen)
     groups = divide(fed, Scores(probe, whitening_of(second / rows, classes - 1)), trainer, rng)
-    ids = fit_probes(fed, probe._replace(coef=np.repeat(probe.coef, groups, 0)), trainer, pen)
+    ids = fit_probes(fed, probe._replace(coef=np.repeat(probe.coef, groups, 0)), trainer, pen, most or clients)
     return ids if len(ids) <= max(clients / 2, 1) else ids[:1]
 
 
@@ -144,8 +144,8 @@ def k_means(fed: Federation, down: Centres, trainer: dict) -> Centres:
 # ---- a probe for each group ----
 
 
-def fit_probes(fed: Federation, down: Probes, trainer: dict, pen: penalties.Penalty) -> list[int]:
-    """The places of the probes that are worth their parameters."""
+def fit_probes(fed: Federation, down: Probes, trainer: dict, pen: penalties.Penalty, most: int) -> list[int]:
+    """The places of the probes that are worth their parameters, of `most` at most."""
     ids = list(range(len(down.coef)))
     step = 0
     last = GROUP_STEPS + EM_STEPS
@@ -156,7 +156,7 @@ def fit_probes(fed: Federation, down: Probes, trainer: dict, pen: penalties.Pena
         keep = to_numpy(total.n) > 0
         if keep.all() and step >= last:
             worth = to_numpy(total.loss) - 0.5 * parameters * np.log(np.maximum(to_numpy(total.n), 2.0))
-            if worth.min() >= 0:
+            if worth.min() >= 0 and len(ids) <= most:
                 break
             keep = np.arange(len(ids)) != worth.argmin()
             last = step + AFTER_REMOVAL

@@ -42,6 +42,8 @@ class FedConceptEM(ServerSteps, ConceptPredictions):
         Number of models. "auto" finds the number, and first weights of each client, by
         linear probes before the first round (see `fedconceptem.discovery`); where nearly every client seems to have a concept of its
         own it is 1, and the clients' choices (`personalize`) do the rest.
+    adaptive : bool, default=False
+        Whether a given `n_concepts` is the most models there may be, and their number is found as with "auto".
     extra : int, default=0
         Additional models at the beginning. Those missed least are removed once the run has converged, at the latest one
         after the other before its last eighth. A few extra models keep two concepts from sharing one model.
@@ -156,6 +158,7 @@ class FedConceptEM(ServerSteps, ConceptPredictions):
     def __init__(
         self,
         n_concepts: int | str = "auto",
+        adaptive: bool = False,
         *,
         extra: int = 0,
         patience: int = 5,
@@ -174,6 +177,7 @@ class FedConceptEM(ServerSteps, ConceptPredictions):
     ):
         super().__init__(**parameters)
         self.n_concepts = n_concepts
+        self.adaptive = adaptive
         self.extra = extra
         self.patience = patience
         self.settle = settle
@@ -193,9 +197,10 @@ class FedConceptEM(ServerSteps, ConceptPredictions):
     def init(self, fed: Federation, rng: np.random.Generator) -> State:
         """Find the concepts where their number is not given, and warn of clients with one class."""
         trainer = self.trainer(fed)
-        ids = discover(fed, as_option(trainer), rng) if self._finds_concepts else list(range(self._given_models()))
+        finds = self._finds_concepts
+        ids = discover(fed, as_option(trainer), rng, self._most) if finds else list(range(self._given_models()))
         k = len(ids)
-        ask = initialise.using(models=k, ids=ids if self._finds_concepts and k > 1 else None)
+        ask = initialise.using(models=k, ids=ids if finds and k > 1 else None)
         single = int(fed.sum(ask, None).clients)
         if single:
             text = f"{single} of {len(fed.names)} clients have one class only: see certainty_ before you trust their concept"
@@ -203,7 +208,7 @@ class FedConceptEM(ServerSteps, ConceptPredictions):
         table = np.ones((k, len(trainer.labels)))
         sums = RunningSums(np.ones(k), np.zeros(k), 0.0)
         convergence = Convergence(np.zeros(k), 0.0, 0.0)
-        theta = np.repeat(to_numpy(trainer.start(rng, 1)), k, 0) if self._finds_concepts else trainer.start(rng, k)
+        theta = np.repeat(to_numpy(trainer.start(rng, 1)), k, 0) if finds else trainer.start(rng, k)
         return State(trainer, theta, theta, table, 0.0, np.arange(k), sums, convergence, 0, k)
 
     def step(self, fed: Federation, state: State) -> tuple[State, Info]:
@@ -279,15 +284,16 @@ class FedConceptEM(ServerSteps, ConceptPredictions):
     def _check_number(self, clients: int) -> None:
         """Refuse a number of concepts that is not possible."""
         k = self.n_concepts
+        if self._finds_concepts and self.extra:
+            given = "n_concepts='auto'" if isinstance(k, str) else "adaptive=True"
+            raise BadParameter(
+                f"extra={self.extra!r} is for a number that is not searched for: leave it at 0 with {given}"
+            )
         if isinstance(k, str):
             if k != "auto":
                 raise BadParameter(f"n_concepts={k!r} must be a whole number or 'auto'")
-            if self.extra:
-                raise BadParameter(
-                    f"extra={self.extra!r} is for a given n_concepts: leave it at 0 with n_concepts='auto'"
-                )
             return
-        if not 1 <= k <= clients:
+        if k < 1 or (k > clients and not self.adaptive):
             raise BadParameter(
                 f"n_concepts={k!r} should be between 1 and the number of clients, {clients}: each client has one concept"
             )

@@ -59,13 +59,19 @@ class ModelRemoval:
     """Removing models that are not needed, by the parameters of `FedConceptEM`."""
 
     n_concepts: int | str
+    adaptive: bool
     patience: int
     max_iter: int
 
     @property
     def _finds_concepts(self) -> bool:
         """Whether the number of concepts is found."""
-        return isinstance(self.n_concepts, str)
+        return self.adaptive or isinstance(self.n_concepts, str)
+
+    @property
+    def _most(self) -> int | None:
+        """The most concepts that may be found; None for any number."""
+        return None if isinstance(self.n_concepts, str) else int(self.n_concepts)
 
     def _wanted(self, state: State) -> int:
         """The number of models to end with, at most."""
