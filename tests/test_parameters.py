@@ -47,3 +47,47 @@ def test_numpy_values_and_unknown_annotations_pass(value, kind):
 def test_parameters_passed_on_to_a_base_class_are_checked():
     found = parameters.annotations_of(up.FedGMM)
     assert (found["n_learners"], found["lr"]) == ("int | str", "float | str")
+
+
+LABELLED = {name: (x, np.arange(len(x)) % 2) for name, x in X.items()}
+ESTIMATORS = {
+    up.GaussianMixture: X,
+    up.FedEM: X,
+    up.VRFedEM: X,
+    up.FedGEM: X,
+    up.OpenMixture: X,
+    up.MixedMixture: X,
+    up.MixtureImputer: X,
+    up.FedGMM: LABELLED,
+    up.FedConceptEM: LABELLED,
+    up.FedBNR: LABELLED,
+    up.baselines.FedAvg: LABELLED,
+    up.LogisticRegression: LABELLED,
+}
+
+
+def numbers(estimator):
+    """Names of the parameters whose defaults are numbers, and of those that may be one in place of "auto"."""
+    of_class = parameters.annotations_of(estimator)
+    return [
+        name
+        for name, default in estimator().get_params(deep=False).items()
+        if parameters.is_number(default) or (default == "auto" and "float" in of_class.get(name, ""))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("estimator", "name"),
+    [(e, name) for e in ESTIMATORS for name in numbers(e)],
+    ids=lambda v: getattr(v, "__name__", v),
+)
+def test_nan_is_refused_before_a_fit_begins(estimator, name):
+    with pytest.raises(BadParameter, match=name):
+        estimator(**{name: float("nan")}).fit(ESTIMATORS[estimator])
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS, ids=lambda cls: cls.__name__)
+def test_numbers_below_the_least_that_means_something_are_refused(estimator):
+    for name in set(numbers(estimator)) & {"tol", "max_iter", "reg_covar", "min_count"}:
+        with pytest.raises(BadParameter, match=f"{name}=-1"):
+            estimator(**{name: -1}).fit(ESTIMATORS[estimator])

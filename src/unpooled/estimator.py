@@ -143,13 +143,15 @@ class Estimator(BaseEstimator):
         try:
             self.check(fed)
         except TypeError:  # a string compared with a number
-            self._check_kinds()
+            self._check_values()
             raise
-        self._check_kinds()
+        self._check_values()
 
-    def _check_kinds(self) -> None:
-        """Refuse parameters of the wrong type, by the annotations of the constructor."""
-        parameters.check_types(self.get_params(deep=False), parameters.annotations_of(type(self)))
+    def _check_values(self) -> None:
+        """Refuse parameters of the wrong type, by the annotations of the constructor, and numbers that are too small anywhere."""
+        given = self.get_params(deep=False)
+        parameters.check_types(given, parameters.annotations_of(type(self)))
+        parameters.check_least(given)
 
     def _start(self, fed: Federation) -> Moment:
         """Seed the journal, let clients forget earlier fits, and make the first state."""

@@ -32,11 +32,13 @@ KINDS: dict[str, tuple[Any, str]] = {  # name in annotations -> (types, words fo
 
 
 def check_types(values: Mapping[str, Any], wanted: Mapping[str, str]) -> None:
-    """Refuse the first value whose type does not match its annotation in `wanted`; unknown annotations accept anything."""
+    """Refuse the first value that is NaN or whose type does not match its annotation in `wanted`; unknown annotations accept any type."""
     for name, value in values.items():
         kinds = _kinds(wanted.get(name, "Any"))
         if kinds and not any(_is(value, types) for types, _ in kinds):
             raise BadParameter(f"{name}={value!r} should be {' or '.join(text for _, text in kinds)}")
+        if is_number(value) and value != value:
+            raise BadParameter(f"{name}={value!r} should be a number: nan compares with nothing")
 
 
 @cache
@@ -75,6 +77,15 @@ def _annotations(cls: type) -> Mapping[str, str]:
 
 
 # ---- ranges ----
+
+LEAST = {"max_iter": 0, "tol": 0, "reg_covar": 0, "min_count": 0}  # of parameters that mean the same in every estimator
+
+
+def check_least(values: Mapping[str, Any], least: Mapping[str, float] = LEAST) -> None:
+    """Refuse the first number that is below the least one of its name."""
+    for name, value in values.items():
+        if name in least and is_number(value) and value < least[name]:
+            raise BadParameter(f"{name}={value!r} must be at least {least[name]}")
 
 
 def is_number(value: Any) -> bool:

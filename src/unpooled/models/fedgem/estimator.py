@@ -206,8 +206,6 @@ class FedGEM(Estimator):
             raise BadParameter(f"n_components={self.n_components!r} is not known: give a number, a mapping or 'auto'")
         if isinstance(self.n_components, int) and self.n_components < 1:
             raise BadParameter(f"n_components={self.n_components!r} must be at least 1")
-        if self.min_count < 0:
-            raise BadParameter(f"min_count={self.min_count!r} must be at least 0")
         if self.final_radius != "auto" and not (isinstance(self.final_radius, int | float) and self.final_radius >= 0):
             raise BadParameter(f"final_radius={self.final_radius!r} must be 'auto' or a number of at least 0")
 
