@@ -142,7 +142,7 @@ ESTIMATORS = {
         clustering("OpenMixture", structure="gaussians", max_local=3), few_rows, variant=True
     ),
     "FedGEM": Case(clustering("FedGEM", n_components=3, tol=0.0, max_iter=9), mixture_data),
-    "FederatedKMeans": Case(clustering("FederatedKMeans", n_clusters=3, tol=-1.0, max_iter=9), mixture_data),
+    "FederatedKMeans": Case(clustering("FederatedKMeans", n_clusters=3, tol=0.0, max_iter=9), mixture_data),
     "FedGMM": Case(trained("FedGMM"), labelled),
     "FedGMM sgd": Case(trained("FedGMM", optimizer="sgd", fraction=0.7, trial=3), labelled),
     "FedGMM mlp": Case(trained("FedGMM", learner="mlp", hidden=(8,), embedding=2), labelled),
