@@ -91,3 +91,17 @@ def test_numbers_below_the_least_that_means_something_are_refused(estimator):
     for name in set(numbers(estimator)) & {"tol", "max_iter", "reg_covar", "min_count"}:
         with pytest.raises(BadParameter, match=f"{name}=-1"):
             estimator(**{name: -1}).fit(ESTIMATORS[estimator])
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"norm": "batch"}, "norm='batch' is not known: use one of 'group', 'average', 'local'"),
+        ({"schedule": "cosin"}, "schedule='cosin' is not known: did you mean 'cosine'"),
+        ({"weight_decay": -0.1}, "weight_decay=-0.1 must be a number of 0 or more"),
+        ({"fraction": 2}, "fraction=2 must be above 0 and at most 1"),
+    ],
+)
+def test_learners_refuse_what_no_training_can_use(given, sentence):
+    with pytest.raises(BadParameter, match=sentence):
+        up.baselines.FedAvg(**given).fit(LABELLED)

@@ -22,9 +22,10 @@ from unpooled.learners import augment, exact, registry, regularisation, search
 from unpooled.learners.choices import LearnerChoices
 from unpooled.learners.labels import find_classes
 from unpooled.learners.trainer import SCHEDULES, Trainer, as_option, check_device, learning_rate
-from unpooled.parameters import above, not_below_zero, one_of
+from unpooled.parameters import above, not_below_zero, one_of, within
 
 AUTO_BATCH, GIVEN_BATCH = 32, 128  # rows per minibatch with lr="auto" and with a given rate
+NORMS = ("group", "average", "local")
 AUTO_EPOCHS = 2  # local epochs per round with lr="auto"
 AUTO_TOL = 1e-3
 _EXACT = (exact.Path, regularisation.PenaltySearch)  # states of runs that need no rate
@@ -164,8 +165,6 @@ class LearnerEstimator(LearnerChoices):
         """Refuse parameters that cannot work, before any round."""
         registry.name_of(self.learner)
         check_device(self.device)
-        if self.schedule not in SCHEDULES:
-            raise BadParameter(f"schedule={self.schedule!r} is not known: use one of {', '.join(SCHEDULES)}")
         for name, least in (("local_epochs", 1), ("batch_size", 1), ("max_iter", 0), ("lr", 0), ("tol", 0)):
             value = getattr(self, name)
             if isinstance(value, str) and value != "auto":
@@ -174,12 +173,16 @@ class LearnerEstimator(LearnerChoices):
                 raise BadParameter(f"{name}={value!r} must be at least {least}")
         if self.lr == 0 or not 0 <= self.momentum < 1:
             raise BadParameter(f"lr={self.lr!r} must be above 0 and momentum={self.momentum!r} between 0 and 1")
+        within("fraction", self.fraction, 0, 1, "the share of the clients that take part in a round")
         if isinstance(self.C, str):
             self._check_auto_penalty()
         else:
             above("C", self.C, 0)
+        one_of("schedule", self.schedule, SCHEDULES)
+        one_of("norm", self.norm, NORMS)
         one_of("personalize", self.personalize, ("auto", "none"))
         one_of("augment", self.augment, augment.KINDS)
+        not_below_zero("weight_decay", self.weight_decay)
         not_below_zero("clip_norm", self.clip_norm)
 
     def _check_auto_penalty(self) -> None:
