@@ -1,4 +1,4 @@
-"""Run every benchmark, or those named: `python -m benchmarks [--write docs/measured.md] [NAME ...]`."""
+"""Run every benchmark, or those named: `python -m benchmarks [--write docs/measured/benchmarks.md] [NAME ...]`."""
 
 import argparse
 import platform
@@ -43,11 +43,7 @@ def run(path: Path) -> tuple[int, str]:
 
 def write(page: Path, name: str, title: str, printed: str) -> None:
     """Replace a benchmark's section of the page, or add it."""
-    text = (
-        page.read_text()
-        if page.exists()
-        else "# What was measured\n\nWritten by `python -m benchmarks --write docs/measured.md`.\n"
-    )
+    text = page.read_text() if page.exists() else "# Printed by benchmarks\n"
     where = f"{date.today()}, {platform.machine()}, Python {platform.python_version()}"
     section = f"\n## {name}\n\n{title} ({where})\n\n```text\n{printed.rstrip()}\n```\n"
     old = re.compile(rf"\n## {re.escape(name)}\n.*?```text\n.*?\n```\n", re.S)
