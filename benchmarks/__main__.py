@@ -1,10 +1,11 @@
-"""Run every benchmark, or those named: `python -m benchmarks [--write docs/measured.md] [NAME ...]`."""
+"""Run every benchmark, or those named: `python -m benchmarks [--write docs/measured/benchmarks.md] [NAME ...]`."""
 
 import argparse
 import platform
 import re
 import subprocess
 import sys
+import tempfile
 from datetime import date
 from pathlib import Path
 
@@ -43,15 +44,18 @@ def run(path: Path) -> tuple[int, str]:
 
 def write(page: Path, name: str, title: str, printed: str) -> None:
     """Replace a benchmark's section of the page, or add it."""
-    text = (
-        page.read_text()
-        if page.exists()
-        else "# What was measured\n\nWritten by `python -m benchmarks --write docs/measured.md`.\n"
-    )
+    text = page.read_text() if page.exists() else "# Printed by benchmarks\n"
     where = f"{date.today()}, {platform.machine()}, Python {platform.python_version()}"
-    section = f"\n## {name}\n\n{title} ({where})\n\n```text\n{printed.rstrip()}\n```\n"
+    section = f"\n## {name}\n\n{title} ({where})\n\n```text\n{without_paths(printed).rstrip()}\n```\n"
     old = re.compile(rf"\n## {re.escape(name)}\n.*?```text\n.*?\n```\n", re.S)
     page.write_text(old.sub(lambda _: section, text) if old.search(text) else text + section)
+
+
+def without_paths(printed: str) -> str:
+    """What a benchmark printed, without the folders of this machine."""
+    for folder, short in ((HERE.parent, "."), (Path(tempfile.gettempdir()), "TMP"), (Path.home(), "~")):
+        printed = printed.replace(str(folder), short)
+    return printed
 
 
 if __name__ == "__main__":

@@ -34,13 +34,13 @@ def use(link: Link) -> None:
 
 
 def expired(folder: Path) -> str:
-    """A SuperLink whose certificate ended an hour ago."""
+    """What the coordinator says of a certificate that ended an hour ago and cannot be renewed; a node waits for a new one."""
     keys.make_authority(folder, ["127.0.0.1"], valid=timedelta(hours=-1))
+    (folder / "ca.key").unlink()  # or `serve` would renew it
     link = server.prepare(folder, f"127.0.0.1:{free_port()}", [], insecure=False)
     process = server._start(link)
     try:
-        refusal(lambda: server._wait(link, process))  # `unpooled serve` itself refuses it, too
-        return refusal(lambda: answer_once(link, keys.make_node_key(folder / "node.key").with_suffix(".key")))
+        return refusal(lambda: server._wait(link, process))
     finally:
         server.stop(process)
 

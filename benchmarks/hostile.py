@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-sys.path[:0] = [str(Path(__file__).parents[1] / "tests" / place) for place in ("contracts", "flower")]
+sys.path[:0] = [str(Path(__file__).parents[1] / "tests" / place) for place in ("contracts", "flower", "remote")]
 from flower_grid import MessageGrid  # noqa: E402
 from hostile import MARK, RECORDS_TO_NODE, TO_COORDINATOR, TO_NODE, coordinator, node, send_to_node  # noqa: E402
 from toy import Centre, total  # noqa: E402

@@ -28,6 +28,15 @@ PARTS = {  # heading in the reference -> how the module of a name begins
     "Comparing models": ("unpooled.validation",),
     "Baselines": ("unpooled.baselines",),
 }
+TOPICS = {  # heading in the list of decisions -> how the names of its pages begin
+    "Mixtures": ("acceleration", "mixture", "mixed-mixtures"),
+    "OpenMixture": ("open-mixture", "less"),
+    "Missing values": ("imputer", "skewed", "missing"),
+    "Classifiers": ("classifiers", "concepts", "learner", "many-networks"),
+    "Regressions": ("fedbnr", "glm", "intervals", "pooling"),
+    "Networks and privacy": ("flower", "studies", "one-compression", "live-pages"),
+    "Code and documents": ("",),
+}
 HOOKS = {  # what subclasses and layers implement, and what algorithms call: not for users
     *(name for name in vars(Estimator) if name not in ("fit", "save")),
     *vars(Layer),
@@ -42,7 +51,8 @@ def on_config(config: Any) -> Any:
     for title, names in reference_parts().items():
         sections["Reference"].append({title: [page_of(package, name) for package, name in names]})
     sections["Gallery"] += [f"gallery/{path.stem}.md" for path in scripts()]
-    sections["Measured"].append({"Decisions": [f"decisions/{name}" for name in decisions()]})
+    for topic, names in decisions().items():
+        sections["Decisions"].append({topic: [f"decisions/{name}" for name in names]})
     sections["Models"] += [f"models/{name}" for name in pages_in("models") if f"models/{name}" not in str(config.nav)]
     sections["How to"] += [f"how-to/{name}" for name in pages_in("how-to") if f"how-to/{name}" not in str(config.nav)]
     return config
@@ -163,14 +173,21 @@ def example_page(path: Path, title: str, text: str) -> str:
 # ---- decisions ----
 
 
-def decisions() -> list[str]:
-    return [name for name in pages_in("decisions") if name != "index.md"]
+def decisions() -> dict[str, list[str]]:
+    """topic -> names of the pages of decisions; a page belongs to the first topic that its name begins like."""
+    found: dict[str, list[str]] = {topic: [] for topic in TOPICS}
+    for name in pages_in("decisions"):
+        topic = next(topic for topic, begins in TOPICS.items() if name.startswith(begins))
+        found[topic].append(name)
+    return found
 
 
 def decision_list() -> str:
     """The page that lists the decisions, by their titles."""
-    lines = ["# Decisions", "", "Choices that had alternatives, and why they were made.", ""]
-    for name in decisions():
-        title = (DOCS / "decisions" / name).read_text().partition("\n")[0].removeprefix("# ")
-        lines.append(f"- [{title}]({name})")
+    lines = ["# Decisions", "", "Choices that had alternatives, and why they were made."]
+    for topic, names in decisions().items():
+        lines += ["", f"## {topic}", ""]
+        for name in names:
+            title = (DOCS / "decisions" / name).read_text().partition("\n")[0].removeprefix("# ")
+            lines.append(f"- [{title}]({name})")
     return "\n".join(lines) + "\n"

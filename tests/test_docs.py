@@ -93,6 +93,15 @@ def test_links_in_the_docs_lead_somewhere():
                 assert (page.parent / link).exists(), f"{page.name}: {link}"
 
 
+def test_benchmarks_named_in_what_was_measured_exist():
+    folder = DOCS / "measured"
+    named = set(re.findall(r"benchmarks/(\w+)\.py", "\n".join(page.read_text() for page in folder.glob("*.md"))))
+    printed = set(re.findall(r"^## (\w+)$", (folder / "benchmarks.md").read_text(), re.M))
+    there = {path.stem for path in (DOCS.parent / "benchmarks").glob("*.py")}
+    assert len(named) > 20
+    assert (named | printed) - there == {"NAME"}
+
+
 @pytest.mark.parametrize("name", ["reading-the-code", "glossary"])
 def test_files_named_in_the_guide_to_the_code_exist(name):
     source = Path(unpooled.__file__).parent
