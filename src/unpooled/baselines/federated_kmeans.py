@@ -5,7 +5,7 @@ From the same start the rounds are the pooled algorithm's iterations exactly.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -81,23 +81,6 @@ class FederatedKMeans(MovingCentres):
     >>> model.cluster_centers_.shape
     (2, 2)
     """
-
-    def __init__(
-        self,
-        n_clusters: int = 8,
-        *,
-        centers_init: Any = None,
-        min_count: float = 5,
-        max_iter: int = 50,
-        tol: float = 1e-6,
-        random_state: Any = None,
-    ):
-        self.n_clusters = n_clusters
-        self.centers_init = centers_init
-        self.min_count = min_count
-        self.max_iter = max_iter
-        self.tol = tol
-        self.random_state = random_state
 
     def step(self, fed: Federation, state: State) -> tuple[State, Info]:
         """One step of Lloyd's algorithm: one SUM; a centre without rows stays."""
