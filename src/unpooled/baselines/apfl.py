@@ -50,12 +50,14 @@ def personal_round(
     found = descend(learner, client, rows, Personal((shared, 0 * own), (own, 0 * own), weight), adaptive)
     trained, share = found.own[0], found.alpha
     if roll_back:
-        before, after = (a * m + (1 - a) * shared for a, m in ((weight, own), (share, trained)))
+        before = weight * own + (1 - weight) * shared
+        after = share * trained + (1 - share) * shared
         worse = much_worse(learner, client, rows, before, after)
         xp = namespace(own)
         trained = xp.where(worse, own, trained)
         share = xp.where(worse, weight, share)
-    client.state["own"], client.state["alpha"] = trained, share
+    client.state["own"] = trained
+    client.state["alpha"] = share
     n = rows.w.sum(-1)[..., None]
     return Trained(n[..., None] * found.shared[0], n, learner.reported(loglik, client, rows))
 
@@ -67,7 +69,8 @@ def descend(learner: Trainer, client: Client, rows: Rows, p: Personal, adaptive:
     loss.
     """
     order = minibatches(client, learner.epochs, learner.batch_size)
-    for real, x, y, w, one in batches(order, rows.x, rows.y, rows.w, certain(rows), moves=learner.moves(client, order)):
+    moves = learner.moves(client, order)
+    for real, x, y, w, one in batches(order, rows.x, rows.y, rows.w, certain(rows), moves=moves):
         active = like(real.any(-1), w)[..., None, None]  # clients without rows in this batch do not move
         w = w * real
         s = one * (w / w.sum(-1, keepdims=True).clip(min=1e-12))[..., None]
