@@ -149,8 +149,14 @@ def _raw(data: Any, own: Mapping[str, Own], where: str) -> Any:
 
 
 def _raw_by(columns: Columns, by: str) -> dict[str, Any]:
-    """Columns as they are, split into clients by the column `by`."""
+    """Unconverted columns, split into clients by the column `by`."""
     groups = as_texts(pick(columns, by, "by", "the data"))
-    rows = {name: groups.codes == i for i, name in enumerate(groups.levels)}
-    cut = lambda values, mine: values[mine] if hasattr(values, "codes") else np.asarray(values)[mine]  # noqa: E731
-    return {name: {c: cut(v, mine) for c, v in columns.items()} for name, mine in sorted(rows.items())}
+    tables = {name: _rows_of(columns, groups.codes == i) for i, name in enumerate(groups.levels)}
+    return dict(sorted(tables.items()))
+
+
+def _rows_of(columns: Columns, mine: np.ndarray) -> Columns:
+    """The rows of a table where `mine` (n,) is true."""
+    return {
+        name: values[mine] if hasattr(values, "codes") else np.asarray(values)[mine] for name, values in columns.items()
+    }

@@ -94,7 +94,11 @@ def _patients(n: int, shares: tuple, older: float, rng: np.random.Generator) -> 
     root = np.linalg.cholesky(correlation)
     x = GROUPS[rng.choice(3, n, p=shares)] + rng.standard_normal((n, len(COLUMNS))) @ root.T * SPREAD
     x[:, 0] = np.clip(x[:, 0] + older, 18, 99)
-    risk = -2.2 + 0.05 * (x[:, 0] - 60) + 0.025 * (x[:, 2] - 135) + 0.008 * (x[:, 5] - 210) + 0.01 * (x[:, 7] - 100)
+    by_age = 0.05 * (x[:, 0] - 60)
+    by_pressure = 0.025 * (x[:, 2] - 135)
+    by_cholesterol = 0.008 * (x[:, 5] - 210)
+    by_glucose = 0.01 * (x[:, 7] - 100)
+    risk = -2.2 + by_age + by_pressure + by_cholesterol + by_glucose  # log odds of an event
     event = rng.random(n) < 1 / (1 + np.exp(-risk))
     rounded = np.stack([np.round(column, places) for column, places in zip(x.T, DECIMALS)], axis=1)
     return rounded, event.astype(np.int64)

@@ -207,7 +207,8 @@ def _below_zero(quantiles: Mapping[str, list[float]]) -> str | None:
     """The one site with a quarter of its numbers below 0, as standardised ones are, where others have hardly any."""
     negative = [site for site, q in quantiles.items() if q[1] < 0]
     above = [site for site, q in quantiles.items() if q[0] > 0]
-    return negative[0] if len(negative) == 1 and len(above) == len(quantiles) - 1 > 0 else None
+    others = len(quantiles) - 1
+    return negative[0] if len(negative) == 1 and len(above) == others > 0 else None
 
 
 def _few_values(c: ColumnProfile) -> bool:

@@ -157,12 +157,15 @@ def _apart(a: np.ndarray, b: np.ndarray) -> float:
 
 
 def _factor(a: np.ndarray, b: np.ndarray) -> float | None:
-    """The factor that explains all three quartiles, the nearest one."""
-    ratios = b[1:4] / a[1:4] if a[2] < b[2] else a[1:4] / b[1:4]
-    near = {f: abs(np.log(ratios[1] / f)) for f in FACTORS}
-    best = min(near, key=lambda f: near[f])
-    fits = near[best] <= np.log1p(NEAR) and (abs(np.log(ratios / best)) <= np.log1p(NEAR_QUARTILES)).all()
-    return best if fits else None
+    """The factor nearest to the ratio of the medians, if it explains all three quartiles."""
+    small, large = (a, b) if a[2] < b[2] else (b, a)
+    ratios = large[1:4] / small[1:4]
+    distances = [abs(np.log(ratios[1] / f)) for f in FACTORS]
+    nearest = int(np.argmin(distances))
+    factor = FACTORS[nearest]
+    explains_median = distances[nearest] <= np.log1p(NEAR)
+    explains_quartiles = (abs(np.log(ratios / factor)) <= np.log1p(NEAR_QUARTILES)).all()
+    return factor if explains_median and explains_quartiles else None
 
 
 def _fahrenheit(a: np.ndarray, b: np.ndarray) -> str:
