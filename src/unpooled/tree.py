@@ -383,5 +383,8 @@ def iter_paths(t: Tree, at: str = "") -> Iterator[tuple[str, Any]]:
 
 def describe(t: Tree) -> str:
     """The leaves of a value with their shapes, as text: "n (3), x (3 x 2), loglik"."""
-    shape = lambda a: f" ({' x '.join(str(s) for s in np.shape(a))})" if np.shape(a) else ""  # noqa: E731
-    return ", ".join(f"{path or 'value'}{shape(leaf)}" for path, leaf in iter_paths(t)) or "nothing"
+    leaves = []
+    for path, leaf in iter_paths(t):
+        shape = " x ".join(map(str, np.shape(leaf)))
+        leaves.append(f"{path or 'value'} ({shape})" if shape else path or "value")
+    return ", ".join(leaves) or "nothing"

@@ -123,10 +123,12 @@ class LinkGrid(http_grid.HttpGrid):
     def peers(self) -> list[Peer]:
         """Every registered node, with the name its key was admitted under."""
         online = {n.node_id: n.name for n in explained(self._link, super().get_nodes, STOPPED)}
-        found = [Peer(node, name) for node, name in online.items()]
-        admitted = {p.stem for p in self._link.folder.glob("admitted/*.pub")} if self._link.folder else set()
+        admitted = set()
+        if self._link.folder:
+            admitted = {key.stem for key in self._link.folder.glob("admitted/*.pub")}
         missing = sorted(admitted - set(online.values()))
-        return found + [Peer(-1 - i, name, online=False) for i, name in enumerate(missing)]
+        connected = [Peer(node, name) for node, name in online.items()]
+        return connected + [Peer(-1 - i, name, online=False) for i, name in enumerate(missing)]
 
     def problem(self) -> str:
         """A sentence if the server's certificate has expired."""

@@ -253,9 +253,11 @@ def markdown(run: RunFolder, made: Iterable[Part]) -> str:
 
 def _markdown_table(table: Table) -> str:
     """The table in Markdown."""
-    clean = lambda cell: cell.replace("|", "\\|").replace("\n", " ")  # noqa: E731
-    lines = [table.head, ["---"] * len(table.head), *table.rows]
-    return "\n".join("| " + " | ".join(clean(str(c)) for c in line) + " |" for line in lines)
+    lines = []
+    for row in (table.head, ["---"] * len(table.head), *table.rows):
+        cells = [str(cell).replace("|", "\\|").replace("\n", " ") for cell in row]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 def html(run: RunFolder, made: Iterable[Part]) -> str:

@@ -60,7 +60,11 @@ def bars(values: Mapping[str, float], unit: str = "", notes: Mapping[str, str] |
     low = min(0.0, float(np.nanmin(v, initial=0.0)))
     high = max(0.0, float(np.nanmax(v, initial=0.0)))
     left = NAMES + (room if low < 0 else 0)
-    place = lambda a: left + (a - low) / ((high - low) or 1.0) * (WIDTH - room - left)  # noqa: E731
+
+    def place(value: float) -> float:
+        """The x coordinate of a value."""
+        return left + (value - low) / ((high - low) or 1.0) * (WIDTH - room - left)
+
     body = f'<path d="M{place(0.0):.1f},2V{step * len(v)}" stroke="{AXIS}"/>'
     for i, (name, value) in enumerate(values.items()):
         y = step * i
@@ -141,7 +145,11 @@ def profiles(columns: Sequence[str], means: np.ndarray, spreads: np.ndarray) -> 
     reach = float(np.abs(np.concatenate([means - spreads, means + spreads])).max(initial=1.0))
     middle = (NAMES + WIDTH - RIGHT) / 2
     half = (WIDTH - RIGHT - NAMES) / 2
-    place = lambda v: middle + v / reach * half  # noqa: E731
+
+    def place(value: float) -> float:
+        """The x coordinate of a scaled value."""
+        return middle + value / reach * half
+
     body = f'<path d="M{middle:.1f},0V{band * len(columns)}" stroke="{AXIS}" stroke-dasharray="2 3"/>'
     for j, name in enumerate(columns):
         top = j * band
@@ -151,13 +159,13 @@ def profiles(columns: Sequence[str], means: np.ndarray, spreads: np.ndarray) -> 
         for c in range(k):
             y = top + 5 + lane * (c + 0.5)
             colour = PALETTE[c % len(PALETTE)]
-            a, b, at = (place(v) for v in (means[c, j] - spreads[c, j], means[c, j] + spreads[c, j], means[c, j]))
-            body += f'<path d="M{a:.1f},{y:.1f}H{b:.1f}" stroke="{colour}" stroke-width="3" opacity="0.55"/>'
-            body += f'<circle cx="{at:.1f}" cy="{y:.1f}" r="4" fill="{colour}"/>'
+            low = place(means[c, j] - spreads[c, j])
+            high = place(means[c, j] + spreads[c, j])
+            body += f'<path d="M{low:.1f},{y:.1f}H{high:.1f}" stroke="{colour}" stroke-width="3" opacity="0.55"/>'
+            body += f'<circle cx="{place(means[c, j]):.1f}" cy="{y:.1f}" r="4" fill="{colour}"/>'
     base = band * len(columns)
-    ticks = [(NAMES, f"{-reach:.2g}"), (middle, "0"), (WIDTH - RIGHT, f"{reach:.2g}")]
-    for at, text in ticks:
-        anchor = "start" if at == NAMES else "end" if at == WIDTH - RIGHT else "middle"
+    ticks = [(NAMES, f"{-reach:.2g}", "start"), (middle, "0", "middle"), (WIDTH - RIGHT, f"{reach:.2g}", "end")]
+    for at, text, anchor in ticks:
         body += f'<text x="{at:.1f}" y="{base + 15}" text-anchor="{anchor}">{text}</text>'
     return _figure(base + 20, body)
 
@@ -206,7 +214,11 @@ def dendrogram(
     step, start = 22, NAMES
     order = _leaf_order(len(labels), left, right)
     top = max(float(np.max(heights, initial=0.0)), 1e-12)
-    place = lambda h: start + 6 + float(h) / top * (WIDTH - RIGHT - start - 6)  # noqa: E731
+
+    def place(height: float) -> float:
+        """The x coordinate of a height."""
+        return start + 6 + float(height) / top * (WIDTH - RIGHT - start - 6)
+
     at = {leaf: (place(0.0), step * i + step / 2) for i, leaf in enumerate(order)}
     body = "".join(_name(str(labels[leaf]), start, at[leaf][1] + 4) for leaf in order)
     for s, (a, b, h) in enumerate(zip(left, right, heights)):

@@ -7,6 +7,7 @@ GLM, LinearRegression and LogisticRegression, with any penalties, all share the 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -145,10 +146,12 @@ def _fits(models: dict[str, Any], fed: Federation, cv: int | str) -> dict[str, l
     """Every model without each fold; those that can share rounds do."""
     if cv == "site" or not all(hasattr(model, "scoring") for model in models.values()):
         return {name: [clone(model).fit(part) for part in _trainings(fed, cv)] for name, model in models.items()}
-    folds = range(int(cv))
-    works = [_work(model, int(cv), fold) for model in models.values() for fold in folds]
-    found = together(fed, works, GRIDS)
-    return {name: found[i * len(folds) : (i + 1) * len(folds)] for i, name in enumerate(models)}
+    cv = int(cv)
+    works = []
+    for model in models.values():
+        works += [_work(model, cv, fold) for fold in range(cv)]
+    fitted = iter(together(fed, works, GRIDS))
+    return {name: list(islice(fitted, cv)) for name in models}
 
 
 def _work(model: Any, folds: int, fold: int) -> Callable[[Federation], Any]:

@@ -64,8 +64,9 @@ def _fold_of(client: Client, folds: int) -> np.ndarray:
 
 def _sums(w: np.ndarray, loss: np.ndarray, fold: np.ndarray, folds: int) -> Scores:
     """Rows and losses of each fold, and the outer product of the client's totals, for standard errors by site."""
+    weighted = w[:, None] * loss
     n = np.array([w[fold == f].sum() for f in range(folds)])
-    total = np.array([(w[:, None] * loss)[fold == f].sum(0) for f in range(folds)])
+    total = np.array([weighted[fold == f].sum(0) for f in range(folds)])
     mine = np.concatenate([[n.sum()], total.sum(0)])
     return Scores(n, total, pack_triangle(np.outer(mine, mine)))
 

@@ -233,10 +233,15 @@ class TopK(NamedTuple):
 
     def encode(self, x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """The positions (as indices or as a bit mask, whichever is shorter) and the numbers, as bytes."""
-        k = self._count(len(x))
-        large = np.sort(np.argpartition(np.abs(x), len(x) - k)[len(x) - k :])
-        where = large.astype("<u4").view(np.uint8) if 32 * k < len(x) else np.packbits(as_mask(large, len(x)))
-        return np.concatenate([where, x[large].astype("<f4").view(np.uint8)])
+        n = len(x)
+        k = self._count(n)
+        large = np.sort(np.argpartition(np.abs(x), n - k)[n - k :])
+        if 32 * k < n:  # k indices of 32 bits are shorter than a mask of n bits
+            positions = large.astype("<u4").view(np.uint8)
+        else:
+            positions = np.packbits(as_mask(large, n))
+        numbers = x[large].astype("<f4").view(np.uint8)
+        return np.concatenate([positions, numbers])
 
     def decode(self, sent: np.ndarray, size: int, rng: np.random.Generator) -> np.ndarray:
         """The numbers (size,), 0 where they were left out."""

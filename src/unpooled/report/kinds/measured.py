@@ -39,8 +39,10 @@ def classification(run: RunFolder) -> list[Section]:
 
 def _accuracy_by_site(found: dict[str, Any]) -> str:
     """The table of accuracies, the lowest first."""
-    worst = sorted(found["sites"].items(), key=lambda pair: pair[1]["right"] / max(pair[1]["rows"], 1))
-    rows = [(escape(n), f"{s['rows']:,}", f"{s['right'] / max(s['rows'], 1):.1%}") for n, s in worst]
+    sites = found["sites"]
+    accuracy = {name: site["right"] / max(site["rows"], 1) for name, site in sites.items()}
+    worst = sorted(sites, key=lambda name: accuracy[name])
+    rows = [(escape(name), f"{sites[name]['rows']:,}", f"{accuracy[name]:.1%}") for name in worst]
     some, more = markup.capped(rows, "sites")
     caption = f"Accuracy by site, the lowest first.{more}"
     return markup.table(("site", "rows", "accuracy"), some, numbers={1, 2}, caption=caption)
