@@ -77,10 +77,11 @@ def kmeans(x: np.ndarray, w: np.ndarray, k: int, rng: np.random.Generator, n_ini
 
 def _start(x: np.ndarray, w: np.ndarray, labels: np.ndarray, shape: str) -> Params:
     """The mixture whose components are the clusters of `labels` (n,)."""
-    r = np.eye(labels.max() + 1)[labels] * w[:, None]
+    r = np.eye(labels.max() + 1)[labels] * w[:, None]  # (n, k)
     n, means, scatter = summarise(x, r)
-    covs = scatter / n[:, None, None] + RIDGE * variance(x, w) * np.eye(x.shape[1])
-    return Params(n / n.sum(), means, gaussian.pack_covs(gaussian.reshape_covs(covs, shape), shape))
+    ridge = RIDGE * variance(x, w) * np.eye(x.shape[1])
+    covs = gaussian.reshape_covs(scatter / n[:, None, None] + ridge, shape)
+    return Params(n / n.sum(), means, gaussian.pack_covs(covs, shape))
 
 
 def improved(x: np.ndarray, w: np.ndarray, params: Params, shape: str) -> Fit | None:

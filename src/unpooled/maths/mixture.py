@@ -60,11 +60,16 @@ def e_step(
     `beside` adds the log densities of other columns and receives the responsibilities; it is for rows (n, d) alone.
     Products run in the dtype of x, sums in float64. The computation uses one thread and lets others run.
     """
-    xp, x = namespace(x), floating(x)
-    lead, (n, d), k = x.shape[:-2], x.shape[-2:], len(params.weights)
+    xp = namespace(x)
+    x = floating(x)
+    lead = x.shape[:-2]
+    n, d = x.shape[-2:]
+    k = len(params.weights)
     log_weights = log(double(params.weights, x)) if log_weights is None else double(log_weights, x)
     log_weights = cast(xp.broadcast_to(log_weights, (*lead, k)), x).reshape(-1, k)
-    x, w = x.reshape(len(log_weights), n, d), cast(double(w, x), x).reshape(len(log_weights), n)
+    stacks = len(log_weights)  # the leading axes as one
+    w = cast(double(w, x), x).reshape(stacks, n)
+    x = x.reshape(stacks, n, d)
     sums, holes = _complete(kernel_for(params, shape, x), x, w, log_weights, beside)
     if holes:
         from unpooled.maths import missing
@@ -148,7 +153,7 @@ def m_step(params: Params, stats: Stats, shape: str, reg: float) -> Params:
     """
     n = stats.n + gaussian.TINY
     xx = stats.xx - gaussian.mean_scatter(stats.n, stats.x, shape)
-    weight = n.sum() if shape == "tied" else n.reshape((-1,) + (1,) * (xx.ndim - 1))
+    weight = n.sum() if shape == "tied" else n.reshape((-1,) + (1,) * (xx.ndim - 1))  # rows of each covariance
     covs = xx / weight + reg * gaussian.diagonal(params.means, shape)
     covs = namespace(xx).where(weight > gaussian.TINY, covs, params.covs)
     return Params(n / n.sum(), params.means + stats.x / n[:, None], covs)

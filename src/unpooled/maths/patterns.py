@@ -139,7 +139,8 @@ def whitened(kernel: Full, x: Array, runs: list[Run], made: list[Projection]) ->
     Where all components share the map, they share the columns (1, E[y] + shift), as (1, 2, 1 + d, n); the second half
     is filled by `halve`.
     """
-    xp, k = namespace(x), kernel.size[0]
+    xp = namespace(x)
+    k = kernel.size[0]
     z = columns(x[None], None, kernel.centre)[0]
     z[1:] = xp.where(xp.isnan(z[1:]), 0, z[1:])
     y = buffer("y", (1, 2 if kernel.common else k, *z.shape), z)
@@ -150,7 +151,8 @@ def whitened(kernel: Full, x: Array, runs: list[Run], made: list[Projection]) ->
         q[0, :, part] = p.const[:, None]
         if kernel.common:
             q[0, :, part] += p.shift @ y[0, 0, 1:, part] - (p.shift**2).sum(1)[:, None] / 2
-    return y, q - sum_of_squares(y[:, :1] if kernel.common else y) / 2
+    own = y[:, :1] if kernel.common else y  # without the half that `halve` fills
+    return y, q - sum_of_squares(own) / 2
 
 
 def halve(y: Array, r: Array, runs: list[Run], made: list[Projection]) -> None:
