@@ -70,9 +70,12 @@ class RoundOptions(NamedTuple):
 @client("fedconceptem.initialise", SUM, batched=False)
 def initialise(down: None, client: Client, *, models: int, ids: list | None = None) -> SingleClass:
     """Set equal weights of the models, or take those at the places `ids` of weights found before; count a single class."""
-    found = client.state.get("omega")
-    client.state["omega"] = np.full(models, 1 / models) if ids is None else shares(to_numpy(found)[ids])
-    client.state["found"] = np.asarray(-1 if ids is None else client.state["omega"].argmax())
+    if ids is None:
+        client.state["omega"] = np.full(models, 1 / models)
+        client.state["found"] = np.asarray(-1)
+    else:
+        client.state["omega"] = shares(to_numpy(client.state["omega"])[ids])
+        client.state["found"] = np.asarray(client.state["omega"].argmax())
     client.state.pop("own_intercepts", None)
     return SingleClass(np.asarray(float(len(np.unique(to_numpy(client.y))) == 1)))
 

@@ -109,8 +109,9 @@ def gaussians(
 
 def _from_centres(frame: start.Frame, centres: start.Centres, shape: str) -> Params:
     """Gaussians of gathered centres, in the columns' units."""
-    variances = frame.scale**2 * (centres.xx / centres.n[:, None] + 1e-3)
-    covs = gaussian.reshape_covs(variances[:, :, None] * np.eye(variances.shape[1]), shape)
+    variances = frame.scale**2 * (centres.xx / centres.n[:, None] + 1e-3)  # (k, d)
+    full = variances[:, :, None] * np.eye(variances.shape[1])
+    covs = gaussian.reshape_covs(full, shape)
     means = frame.mean + frame.scale * centres.x
     return Params(centres.n / centres.n.sum(), means, gaussian.pack_covs(covs, shape))
 

@@ -7,6 +7,8 @@ improved by merging two components and splitting a third while the bound rises (
 
 from __future__ import annotations
 
+from operator import itemgetter
+
 import numpy as np
 
 from unpooled.models.initialization import cell_mixture
@@ -247,12 +249,16 @@ def _swap(seen: Moments, found: Fit, kind: CovarianceKind) -> Fit | None:
 
 
 def _promising(costs: np.ndarray, gains: np.ndarray) -> list[tuple[int, int, int]]:
-    """(merge i with j, split k) by what they promise, among the three cheapest mergers and the three best splits."""
-    pairs = [divmod(int(flat), len(gains)) for flat in np.argsort(costs, axis=None, kind="stable")[:3]]
-    splits = [int(k) for k in np.argsort(-gains, kind="stable")[:3]]
-    swaps = [(i, j, k) for i, j in pairs for k in splits if k not in (i, j)]
-    swaps = [s for s in swaps if np.isfinite(costs[s[0], s[1]]) and np.isfinite(gains[s[2]])]
-    return sorted(swaps, key=lambda s: costs[s[0], s[1]] - gains[s[2]])[:PROPOSALS]
+    """The best swaps (merge i with j, split k) among the three cheapest mergers and the three best splits."""
+    cheapest = np.argsort(costs, axis=None, kind="stable")[:3]
+    splits = np.argsort(-gains, kind="stable")[:3]
+    swaps = []
+    for i, j in (divmod(int(flat), len(gains)) for flat in cheapest):
+        for k in map(int, splits):
+            if k not in (i, j) and np.isfinite(costs[i, j]) and np.isfinite(gains[k]):
+                swaps.append((costs[i, j] - gains[k], (i, j, k)))
+    swaps.sort(key=itemgetter(0))
+    return [swap for _, swap in swaps[:PROPOSALS]]
 
 
 def _merge_costs(seen: Moments, held: np.ndarray, kind: CovarianceKind) -> np.ndarray:

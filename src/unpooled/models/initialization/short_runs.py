@@ -128,20 +128,24 @@ def _fed(runs: list[Run]) -> list[Run]:
 def _kept(runs: list[Run], n: int, shape: str, apart: bool) -> list[Run]:
     """The n likeliest; `apart` keeps some of each kind where n allows it, since a few rounds do not tell the end."""
     kinds = (DRAWN, DENSE, PLAIN) if apart else ()
-    by_kind = [_likeliest([run for run in runs if run.kind == kind], n, shape) for kind in kinds]
-    least = n // max(len(kinds), 1)
-    first = [run for some in by_kind for run in some[:least]]
-    rest = _likeliest([run for run in runs if not any(run is other for other in first)], n, shape)
+    first: list[Run] = []
+    for kind in kinds:
+        of_kind = [run for run in runs if run.kind == kind]
+        first += _likeliest(of_kind, n, shape)[: n // len(kinds)]
+    others = [run for run in runs if not any(run is other for other in first)]
+    rest = _likeliest(others, n, shape)
     return sorted((first + rest)[:n], key=_rank)
 
 
 def _after(run: Run, up: Stats, frame: Frame, shape: str, stage: Stage) -> Run:
     """The run after one round of EM: new parameters, log-likelihood and gain."""
-    few = cell_search.least_rows(len(frame.mean), shape)
     loglik = float(round_to_grid(up.loglik / up.rows))
-    params = _m_step(run.params, up, frame, shape, stage.shrink if run.kind == DENSE else 0.0)
+    shrink = stage.shrink if run.kind == DENSE else 0.0
+    params = _m_step(run.params, up, frame, shape, shrink)
     gain = loglik - run.loglik if np.isfinite(run.loglik) else 0.0
-    return Run(params, run.kind, loglik, float(up.n.min()), bool(up.n.min() < few), max(gain, 0.0), run.gain)
+    fewest = float(up.n.min())
+    too_few = bool(fewest < cell_search.least_rows(len(frame.mean), shape))
+    return Run(params, run.kind, loglik, fewest, too_few, max(gain, 0.0), run.gain)
 
 
 def _likeliest(runs: list[Run], n: int, shape: str) -> list[Run]:

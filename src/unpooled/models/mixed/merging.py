@@ -47,8 +47,10 @@ def _parts(params: Params, shape: str) -> Parts:
 
 def _params(parts: Parts, like: Params, shape: str) -> Params:
     """The components together, in the mixture's shape."""
-    covs = gaussian.pack_covs(gaussian.reshape_covs(parts.covs, shape), shape) if parts.covs.shape[1] else None
-    covs = like.gaussian.covs[: len(parts.weights)] if covs is None else covs
+    if parts.covs.shape[1]:
+        covs = gaussian.pack_covs(gaussian.reshape_covs(parts.covs, shape), shape)
+    else:  # no numeric column
+        covs = like.gaussian.covs[: len(parts.weights)]
     return Params(mixture.Params(parts.weights, parts.means, covs), parts.levels, parts.mean, parts.dispersion)
 
 

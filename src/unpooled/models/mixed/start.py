@@ -176,10 +176,10 @@ def _first_fits(
 ) -> list[Params]:
     """The mixed mixtures whose responsibilities are those of the guesses."""
     wide = [_alike(found, len(p.weights), settings.shape) for p in guesses]
-    asked = tuple(Guess(*p, base) for p, base in zip(guesses, wide))
+    down = tuple(Guess(*p, base) for p, base in zip(guesses, wide))
     ask = first.using(columns=found.columns.option, shapes=shapes, shape=settings.shape)
-    answers = fed.sum(ask, asked)
-    return [_updated(_blank(base, found), tree.map(to_numpy, up), found, settings) for base, up in zip(wide, answers)]
+    totals = [tree.map(to_numpy, total) for total in fed.sum(ask, down)]
+    return [_updated(_blank(base, found), total, found, settings) for base, total in zip(wide, totals)]
 
 
 def _alike(found: Seen, k: int, shape: str) -> mixture.Params:

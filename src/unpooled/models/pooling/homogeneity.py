@@ -88,9 +88,11 @@ def _wilks(shares: np.ndarray, f: int, h: int, e: float) -> Result:
 def _pillai(trace: float, f: int, h: int, e: float) -> Result:
     """Pillai's test by its F approximation; `trace` is the sum of the eigenvalues of total^-1 between."""
     s = min(f, h)
-    over, under = abs(f - h) + s, e - f + s
+    over = abs(f - h) + s
+    under = e - f + s
     ratio = under / over * trace / max(s - trace, 1e-300)
-    return Result((e + h) * trace, float(f * h), float(f_law.sf(ratio, s * over, s * under)))
+    p_value = f_law.sf(ratio, s * over, s * under)
+    return Result((e + h) * trace, float(f * h), float(p_value))
 
 
 def likelihood_ratio(statistic: float, df: float, factor: float = 1.0) -> Result:

@@ -169,8 +169,11 @@ def _first_close(mean: np.ndarray, spread: np.ndarray, kinds: Sequence[Sequence[
 
 def _behind(mean: np.ndarray, spread: np.ndarray, i: int, j: int) -> float:
     """By how many standard errors the loss of candidate i exceeds that of candidate j."""
-    error = np.sqrt(max(spread[i, i] + spread[j, j] - 2 * spread[i, j], 0.0))
-    return float((mean[i] - mean[j]) / max(error, 1e-300)) if i != j else 0.0
+    if i == j:
+        return 0.0
+    variance = spread[i, i] + spread[j, j] - 2 * spread[i, j]
+    error = np.sqrt(max(variance, 0.0))
+    return float((mean[i] - mean[j]) / max(error, 1e-300))
 
 
 def model_for(strategy: str, family: str, groups: int) -> str:

@@ -7,6 +7,7 @@ covers two clusters is split; one look at the likelihoods of such proposals (`ch
 from __future__ import annotations
 
 from itertools import combinations
+from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -64,14 +65,15 @@ def expectation_maximisation(cells: Cells, start: Mixture, iterations: int = ITE
 def _expect(cells: Cells, now: Mixture) -> tuple[np.ndarray, float]:
     """Responsibilities (m, k) times counts, and the expected log-likelihood."""
     inverse = np.linalg.inv(np.linalg.cholesky(now.covs))
-    y = ((cells.mean - now.means[:, None]) @ inverse.swapaxes(1, 2)).swapaxes(0, 1)  # (m, k, d)
+    y = ((cells.mean - now.means[:, None]) @ inverse.swapaxes(1, 2)).swapaxes(0, 1)  # (m, k, d) whitened
     log_det = np.log(np.einsum("kii->ki", inverse)).sum(1)
-    spread = 0.5 * cells.variance[:, None] * (inverse**2).sum((1, 2))
+    within_cells = 0.5 * cells.variance[:, None] * (inverse**2).sum((1, 2))
     d = now.means.shape[1]
-    joint = np.log(now.weights) - 0.5 * (y**2).sum(2) + log_det - spread - 0.5 * d * np.log(2 * np.pi)
-    top = joint.max(1, keepdims=True)
-    by_cell = top[:, 0] + np.log(np.exp(joint - top).sum(1))
-    return np.exp(joint - by_cell[:, None]) * cells.n[:, None], float((cells.n * by_cell).sum())
+    log_joint = np.log(now.weights) - 0.5 * (y**2).sum(2) + log_det - within_cells - 0.5 * d * np.log(2 * np.pi)
+    largest = log_joint.max(1, keepdims=True)
+    by_cell = largest[:, 0] + np.log(np.exp(log_joint - largest).sum(1))
+    responsibilities = np.exp(log_joint - by_cell[:, None])
+    return responsibilities * cells.n[:, None], float((cells.n * by_cell).sum())
 
 
 def _maximise(cells: Cells, shares: np.ndarray) -> Mixture:
@@ -110,10 +112,12 @@ def proposals(now: Mixture, most: int) -> list[Mixture]:
     """Mixtures of as many components, each with one pair merged and another component split; the likeliest moves first."""
     k = len(now.weights)
     pairs = sorted(combinations(range(k), 2), key=lambda pair: _squared_distance(now, *pair))
-    moves = [(rank, s, pair) for rank, pair in enumerate(pairs) for s in range(k) if s not in pair]
-    stretched = np.argsort(np.argsort(-_stretch(now)))  # 0 for the longest component
-    moves.sort(key=lambda move: move[0] + stretched[move[1]])
-    return [_moved(now, pair, s) for _, s, pair in moves[:most]]
+    rank_by_length = np.argsort(np.argsort(-_stretch(now)))  # 0 for the longest component
+    moves = []
+    for rank, pair in enumerate(pairs):  # 0 for the nearest pair
+        moves += [(rank + rank_by_length[s], pair, s) for s in range(k) if s not in pair]
+    moves.sort(key=itemgetter(0))
+    return [_moved(now, pair, s) for _, pair, s in moves[:most]]
 
 
 def _squared_distance(now: Mixture, i: int, j: int) -> float:
@@ -149,4 +153,5 @@ def _merged(now: Mixture, i: int, j: int) -> tuple[float, np.ndarray, np.ndarray
     mean = (a * now.means[i] + b * now.means[j]) / total
     within = (a * now.covs[i] + b * now.covs[j]) / total
     difference = now.means[i] - now.means[j]
-    return total, mean, within + b * (total - b) / total**2 * np.outer(difference, difference)
+    between = b * (total - b) / total**2 * np.outer(difference, difference)
+    return total, mean, within + between

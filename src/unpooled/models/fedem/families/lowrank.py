@@ -93,8 +93,10 @@ class LowRank(base.Plain, Numbers):
         if x.shape[1] != 3:
             return np.ones(len(x), bool)
         places = base.whole(x[:, :1], 0, self.n_sites - 1) & base.whole(x[:, 1:2], 0, self.n_dates - 1)
-        top = {"gaussian": np.inf, "poisson": np.inf, "binomial": self.trials}[self.cells]
-        values = np.isfinite(x[:, 2]) if self.cells == "gaussian" else base.whole(x[:, 2:], 0, top)
+        if self.cells == "gaussian":
+            values = np.isfinite(x[:, 2])
+        else:
+            values = base.whole(x[:, 2:], 0, self.trials if self.cells == "binomial" else np.inf)
         return ~(places & values) | np.isnan(x).any(axis=1)
 
     def start(self, mean: np.ndarray, scale: np.ndarray, rng: np.random.Generator) -> Params:
