@@ -160,10 +160,9 @@ def _factor(a: np.ndarray, b: np.ndarray) -> float | None:
     """The factor nearest to the ratio of the medians, if it explains all three quartiles."""
     small, large = (a, b) if a[2] < b[2] else (b, a)
     ratios = large[1:4] / small[1:4]
-    distances = [abs(np.log(ratios[1] / f)) for f in FACTORS]
-    nearest = int(np.argmin(distances))
-    factor = FACTORS[nearest]
-    explains_median = distances[nearest] <= np.log1p(NEAR)
+    distances = {factor: abs(np.log(ratios[1] / factor)) for factor in FACTORS}
+    factor = min(distances, key=lambda f: distances[f])
+    explains_median = distances[factor] <= np.log1p(NEAR)
     explains_quartiles = (abs(np.log(ratios / factor)) <= np.log1p(NEAR_QUARTILES)).all()
     return factor if explains_median and explains_quartiles else None
 
