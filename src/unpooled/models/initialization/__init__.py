@@ -25,7 +25,6 @@ from unpooled.models.initialization.column_frame import (
     without_constants,
 )
 from unpooled.models.initialization.gathered import (
-    MAX_CLIENTS,
     Centres,
     centres,
     cluster_centres,
@@ -40,7 +39,6 @@ from unpooled.models.initialization.together import Counts, count_rows
 
 __all__ = [
     "CELL_SUMS",
-    "MAX_CLIENTS",
     "ROUNDS",
     "Centre",
     "Centres",
