@@ -199,7 +199,8 @@ def _costs(groups: Cells, lengths: np.ndarray, i: int, others: np.ndarray, kind:
     difference = groups.means[others] - groups.means[i]
     share = groups.n[i] * groups.n[others] / n
     between = kind.outer(difference) * share.reshape((-1,) + (1,) * (groups.covs.ndim - 1))
-    return _code_length(n, groups.covs[i] + groups.covs[others] + between, kind) - lengths[i] - lengths[others]
+    merged = groups.covs[i] + groups.covs[others] + between
+    return _code_length(n, merged, kind) - lengths[i] - lengths[others]
 
 
 def _code_length(n: np.ndarray, scatter: np.ndarray, kind: CovarianceKind) -> np.ndarray:
@@ -214,7 +215,8 @@ def _join(groups: Cells, i: int, j: int, kind: CovarianceKind) -> None:
     """Group j becomes part of group i."""
     n = groups.n[i] + groups.n[j]
     difference = groups.means[j] - groups.means[i]
-    groups.covs[i] += groups.covs[j] + kind.outer(difference) * (groups.n[i] * groups.n[j] / n)
+    between = kind.outer(difference) * (groups.n[i] * groups.n[j] / n)
+    groups.covs[i] += groups.covs[j] + between
     groups.means[i] += difference * (groups.n[j] / n)
     groups.n[i] = n
 
@@ -272,8 +274,13 @@ def _split_gains(
     seen: Moments, held: np.ndarray, found: Fit, kind: CovarianceKind
 ) -> tuple[np.ndarray, list[np.ndarray]]:
     """Log-likelihood that cutting each component in two would gain, (k,), and the cells on one side of each cut."""
-    cuts = [_split_gain(seen, held[:, k], found.means[k], found.covs[k], kind) for k in range(held.shape[1])]
-    return np.array([gain for gain, _ in cuts]), [side for _, side in cuts]
+    gains = []
+    sides = []
+    for k in range(held.shape[1]):
+        gain, side = _split_gain(seen, held[:, k], found.means[k], found.covs[k], kind)
+        gains.append(gain)
+        sides.append(side)
+    return np.array(gains), sides
 
 
 def _split_gain(

@@ -110,14 +110,17 @@ def _counted(runs: list[Run], frame: Frame, shape: str, recombine: bool) -> Sear
     The union is left out unless `recombine`; its components of few rows are, too. A component of a run that is expected to hold many rows
     may be the likeliest of none, where it lies below another: it is asked about.
     """
-    unions = [union([run.params for run in runs], shape)] if recombine else []
-    shapes = [shape] * len(runs) + [shape_of_union(shape)] * len(unions)
-    held = yield from held_enough([run.params for run in runs] + unions, shapes)
+    asked = [run.params for run in runs]
+    shapes = [shape] * len(runs)
+    if recombine:
+        asked.append(union([run.params for run in runs], shape))
+        shapes.append(shape_of_union(shape))
+    held = yield from held_enough(asked, shapes)
     enough = [kept | (run.params.weights * float(frame.rows) >= EXPECTED) for run, kept in zip(runs, held)]
-    sound = [run for run, kept in zip(runs, enough) if kept.all()]
-    fewest_lost = min(range(len(runs)), key=lambda i: (~enough[i]).sum())
-    reduced = [without(unions[0], held[-1], shapes[-1])] if unions else []
-    return sound or [runs[fewest_lost]], reduced
+    lost = [int((~kept).sum()) for kept in enough]
+    sound = [run for run, n in zip(runs, lost) if n == 0] or [runs[lost.index(min(lost))]]
+    reduced = [without(asked[-1], held[-1], shapes[-1])] if recombine else []
+    return sound, reduced
 
 
 def _fed(runs: list[Run]) -> list[Run]:
