@@ -36,9 +36,7 @@ def adam(start: Array) -> Adam:
     return Adam(start, 0 * start, 0 * start, 0)
 
 
-def adam_step(
-    state: Adam, gradient: Array, rate: float | Array, b1: float = BETA_1, b2: float = BETA_2, decay: float = 0.0
-) -> Adam:
+def adam_step(state: Adam, gradient: Array, rate: float | Array, b1: float = BETA_1, decay: float = 0.0) -> Adam:
     """One step of Adam with decoupled weight decay, for NumPy or torch, for one vector or a stack.
 
     Parameters
@@ -49,16 +47,18 @@ def adam_step(
         Of the loss.
     rate : float or array
         The learning rate.
-    b1, b2 : float
-        Decay of the first and second moments.
+    b1 : float
+        Decay of the first moment.
     decay : float, default=0.0
         Weight decay, times the rate.
     """
     count = state.taken + 1
     first = b1 * state.first + (1 - b1) * gradient
-    second = b2 * state.second + (1 - b2) * gradient * gradient
-    scale = namespace(second).sqrt(second / (1 - b2**count)) + 1e-8
-    return Adam((1 - rate * decay) * state.at - rate * (first / (1 - b1**count)) / scale, first, second, count)
+    second = BETA_2 * state.second + (1 - BETA_2) * gradient * gradient
+    mean = first / (1 - b1**count)
+    scale = namespace(second).sqrt(second / (1 - BETA_2**count)) + 1e-8
+    at = (1 - rate * decay) * state.at - rate * mean / scale
+    return Adam(at, first, second, count)
 
 
 def warm_cosine(count: int, total: int, warm: int = 10, floor: float = 0.03) -> float:

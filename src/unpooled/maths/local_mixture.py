@@ -60,10 +60,14 @@ def attempts(
 ) -> list[Fit]:
     """A fit of k components for each covariance shape with enough rows, all from the same k-means."""
     labels = kmeans(x, w, k, rng, n_init=3)
-    room = {shape: x.shape[1] + 2 if shape == "full" else 2 for shape in shapes}
-    carried = [shape for shape in shapes if len(x) >= k * room[shape] and labels.max() == k - 1]
-    found = (improved(x, w, _start(x, w, labels, shape), shape) for shape in carried)
-    return [fit for fit in found if fit is not None]
+    if labels.max() < k - 1:
+        return []
+    fits = []
+    for shape in shapes:
+        least_rows = k * (x.shape[1] + 2 if shape == "full" else 2)
+        if len(x) >= least_rows:
+            fits.append(improved(x, w, _start(x, w, labels, shape), shape))
+    return [fit for fit in fits if fit is not None]
 
 
 def kmeans(x: np.ndarray, w: np.ndarray, k: int, rng: np.random.Generator, n_init: int = 1) -> np.ndarray:

@@ -161,6 +161,9 @@ def halve(y: Array, r: Array, runs: list[Run], made: list[Projection]) -> None:
     Its product with the first half, plus the transpose, is sum_k r E[y] E[y]' except for r shift shift', which
     `missing._spread` adds.
     """
-    namespace(y).multiply(y[0, 0, 1:], r[0].sum(0) / 2, out=y[0, 1, 1:])
+    r = r[0]  # (k, n)
+    first, second = y[0, 0, 1:], y[0, 1, 1:]  # (d, n)
+    namespace(y).multiply(first, r.sum(0) / 2, out=second)
     for run, p in zip(runs, made):
-        y[0, 1, 1:, run.start : run.stop] -= p.shift.T @ r[0, :, run.start : run.stop]
+        part = slice(run.start, run.stop)
+        second[:, part] -= p.shift.T @ r[:, part]

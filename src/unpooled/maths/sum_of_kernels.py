@@ -64,7 +64,8 @@ def nystroem(length: np.ndarray, points: np.ndarray, x: np.ndarray) -> np.ndarra
 
 def gaussian(length: np.ndarray, x: np.ndarray, other: np.ndarray) -> np.ndarray:  # (..., n, m)
     """The Gaussian kernel of rows x (..., n, d) and others (m, d), with a length scale per column (d,)."""
-    x, other = x / length, other / length
+    x = x / length
+    other = other / length
     distances: Any = (x**2).sum(-1)[..., None] + (other**2).sum(-1) - 2 * x @ other.T
     return np.exp(-0.5 * np.maximum(distances, 0.0))
 

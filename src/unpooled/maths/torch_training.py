@@ -48,7 +48,8 @@ def minus_evidence(z: Tensor, y: Tensor, w: Tensor, leaves: dict[str, Tensor]) -
 
     Each client has its own log_noise and log_prior, the logarithms of variances.
     """
-    noise, prior = leaves["log_noise"], leaves["log_prior"]  # (...,)
+    noise = leaves["log_noise"]  # (...,)
+    prior = leaves["log_prior"]  # (...,)
     n = w.sum(-1)
     o = y.shape[-1]
     root = w.sqrt()[..., None]
