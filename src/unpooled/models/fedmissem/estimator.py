@@ -161,10 +161,12 @@ class FedMissEM(Estimator):
         spread = float(np.sqrt(max(float(found.square) / rows - level**2, 0.0)))
         state = State((), (), np.ones(1), EFFECTS, np.zeros(0), 0, rows, level, spread or abs(level) or 1.0)
         models = selection.effect_models(self._families(found), self.penalty)
-        start = {f: families.link(self._scaled_level(f, state), f, self.trials) for f in {m.family for m in models}}
-        made = {f: bilinear.begin(n_sites, n_dates, 0, theta, rng) for f, theta in start.items()}
+        start = {}  # family -> factors
+        for family in dict.fromkeys(model.family for model in models):
+            theta = families.link(self._scaled_level(family, state), family, self.trials)
+            start[family] = bilinear.begin(n_sites, n_dates, 0, theta, rng)
         folds = self._folds(rows)
-        candidates = [selection.fresh(m, fold, made[m.family]) for m in models for fold in folds]
+        candidates = [selection.fresh(model, fold, start[model.family]) for model in models for fold in folds]
         state = state._replace(candidates=tuple(candidates))
         return next_stage(self, state, rng) if len(models) == 1 else state
 

@@ -179,16 +179,19 @@ class LowRank(base.Plain, Numbers):
         """The log-partition function, whose derivative is the mean."""
         if self.cells == "gaussian":
             return theta**2 / 2
-        return np.exp(np.minimum(theta, 50.0)) if self.cells == "poisson" else self.trials * np.logaddexp(0, theta)
+        if self.cells == "poisson":
+            return np.exp(np.minimum(theta, 50.0))
+        return self.trials * np.logaddexp(0, theta)
 
     def _loglik(self, theta: np.ndarray, value: np.ndarray) -> np.ndarray:
         """Log-likelihood of each value."""
-        base_measure = {
-            "gaussian": lambda: -0.5 * value**2 - 0.5 * np.log(2 * np.pi),
-            "poisson": lambda: -gammaln(value + 1),
-            "binomial": lambda: gammaln(self.trials + 1) - gammaln(value + 1) - gammaln(self.trials - value + 1),
-        }
-        return value * theta - self._psi(theta) + base_measure[self.cells]()
+        if self.cells == "gaussian":
+            base_measure = -0.5 * value**2 - 0.5 * np.log(2 * np.pi)
+        elif self.cells == "poisson":
+            base_measure = -gammaln(value + 1)
+        else:
+            base_measure = gammaln(self.trials + 1) - gammaln(value + 1) - gammaln(self.trials - value + 1)
+        return value * theta - self._psi(theta) + base_measure
 
     def _loss(self, theta: np.ndarray, filled: np.ndarray) -> float:
         """What `maximize` makes small: negative log-likelihood of the filled table and penalty."""

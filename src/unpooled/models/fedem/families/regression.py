@@ -124,10 +124,9 @@ class RegressionMixture(base.Standardised, Numbers):
 
     def unscale(self, params: Params, shift: np.ndarray, unit: np.ndarray) -> Params:
         """The parameters of rows x as those of rows shift + unit x."""
-        x_shift, y_shift = shift[:-1], shift[-1]
-        x_unit, y_unit = unit[:-1], unit[-1]
-        slopes = params.coefs[:, :-1] * y_unit / x_unit
-        intercepts = y_shift + y_unit * params.coefs[:, -1] - slopes @ x_shift
+        y_unit = unit[-1]
+        slopes = params.coefs[:, :-1] * y_unit / unit[:-1]
+        intercepts = shift[-1] + y_unit * params.coefs[:, -1] - slopes @ shift[:-1]
         coefs = np.append(slopes, intercepts[:, None], axis=1)
         return Params(params.weights, coefs, params.variances * y_unit**2)
 
