@@ -278,7 +278,8 @@ class Describe(Estimator):
         ends = np.stack([np.full(len(rows), least - 1.0), rows - least], 1)
         ends = np.where(rows[:, None] >= 2 * least - 1, ends, np.nan)
         enough = (place.lower + 1 >= least) & (rows[:, None] - place.upper >= least) & (rows[:, None] >= 1)
-        lower, upper = (np.where(enough, side, np.nan) for side in (place.lower, place.upper))
+        lower = np.where(enough, place.lower, np.nan)
+        upper = np.where(enough, place.upper, np.nan)
         return np.concatenate([lower, upper, ends], 1)
 
     def _looked_up(self, state: State) -> tuple[np.ndarray, np.ndarray]:

@@ -283,7 +283,8 @@ def _scores(
 ) -> Iterator[np.ndarray]:
     """The sum of scores of each block, or of their outer products if `squared`."""
     for z, y, w, shift in _blocks(point, client, offset, intercept):
-        score = families.terms(family, link, z.eta(point.coef) + shift, y, float(point.alpha)).score
+        eta = z.eta(point.coef) + shift
+        score = families.terms(family, link, eta, y, float(point.alpha)).score
         yield z.gram(w * score**2) if squared else z.along(w * score)
 
 

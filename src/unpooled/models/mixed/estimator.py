@@ -207,11 +207,13 @@ class MixedMixture(PersonalWeights, FittedMixedMixture, DensityMixin, Estimator)
 
     def finish(self, fed: Federation, state: State) -> None:
         """Choose by BIC and set the fitted attributes."""
-        self.kinds_, self.n_levels_ = list(state.kinds), list(state.levels)
+        self.kinds_ = list(state.kinds)
+        self.n_levels_ = list(state.levels)
         chosen = self._chosen(state)
         best = state.candidates[chosen]
         self._set_params(best.params)
-        self.converged_, self.lower_bound_ = bool(best.converged), float(best.objective)
+        self.converged_ = bool(best.converged)
+        self.lower_bound_ = float(best.objective)
         self.bic_ = self._criterion(state, best, np.log(state.rows))
         self.aic_ = self._criterion(state, best, 2.0)
         bics = [(_size(c), self._criterion(state, c, np.log(state.rows))) for c in state.candidates]

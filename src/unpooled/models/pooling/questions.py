@@ -58,8 +58,8 @@ def look(nothing: None, client: Client, *, family: str) -> Look:
     missing = ((w > 0) & ~kept).sum()
     outside = _outside(family, y[kept]).sum()
     x, y, w = x[kept], y[kept], w[kept]
-    numbers = [np.asarray(float(a)) for a in (kept.any(), w.sum(), missing, outside)]
-    return Look(*numbers, w @ x, w @ y)
+    sites, rows, missing, outside = (np.asarray(float(a)) for a in (kept.any(), w.sum(), missing, outside))
+    return Look(sites, rows, missing, outside, w @ x, w @ y)
 
 
 def _outside(family: str, y: np.ndarray) -> np.ndarray:

@@ -59,11 +59,17 @@ def scores_below(asked: Scoring, client: Client, *, columns: dict) -> Counts:
 def leaving(table: Table, client: Client, *, columns: dict) -> Leaving:
     """Deaths and censored patients by step of time and cell of score."""
     rows = survival_rows(client, columns)
-    g, s = len(table.starts), len(table.cells)
+    steps = len(table.starts)
+    cells = len(table.cells)
     step = last_step(table.starts, rows.time)
-    cell = np.minimum(np.searchsorted(table.cells, scores(rows, table.scale, table.coef)), s - 1)
-    place, inside = step * s + cell, step >= 0
-    count = lambda which: np.bincount(place[which], rows.w[which], g * s).reshape(g, s).astype(float)  # noqa: E731
+    cell = np.minimum(np.searchsorted(table.cells, scores(rows, table.scale, table.coef)), cells - 1)
+    inside = step >= 0
+
+    def count(which: np.ndarray) -> np.ndarray:
+        """Patients (steps, cells)."""
+        place = step[which] * cells + cell[which]
+        return np.bincount(place, rows.w[which], steps * cells).reshape(steps, cells).astype(float)
+
     return Leaving(count(inside & rows.died), count(inside & ~rows.died))
 
 

@@ -258,11 +258,13 @@ def _curve(died: np.ndarray, at_risk: np.ndarray) -> tuple[np.ndarray, np.ndarra
 
 def _logrank(died: np.ndarray, at_risk: np.ndarray) -> dict[str, float]:
     """The log-rank test that all groups have one curve, from counts (k, g)."""
-    n, d = at_risk.sum(0), died.sum(0)
+    n = at_risk.sum(0)
+    d = died.sum(0)
     share = at_risk / np.maximum(n, 1e-300)
-    apart = (died - share * d).sum(1)
-    spread = np.where(n > 1, d * (n - d) / np.maximum(n - 1, 1e-300), 0.0)
-    covariance = np.diag((share * spread).sum(1)) - (share * spread) @ share.T
-    k = len(apart)
-    statistic = float(apart[1:] @ np.linalg.pinv(covariance[1:, 1:], hermitian=True) @ apart[1:])
-    return {"statistic": statistic, "df": float(k - 1), "p_value": float(chi2.sf(statistic, k - 1))}
+    excess = (died - share * d).sum(1)  # (k,) deaths above the expected ones
+    variance = np.where(n > 1, d * (n - d) / np.maximum(n - 1, 1e-300), 0.0)
+    covariance = np.diag((share * variance).sum(1)) - (share * variance) @ share.T
+    inverse = np.linalg.pinv(covariance[1:, 1:], hermitian=True)
+    statistic = float(excess[1:] @ inverse @ excess[1:])
+    df = len(excess) - 1
+    return {"statistic": statistic, "df": float(df), "p_value": float(chi2.sf(statistic, df))}
