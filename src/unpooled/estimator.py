@@ -272,6 +272,6 @@ def _whole_signature(cls: type) -> inspect.Signature:
     """The constructor's signature with the base class's parameters in place of **parameters."""
     mine, above = [vars(c)["__init__"] for c in cls.__mro__ if "__init__" in vars(c)][:2]
     given = [p for p in inspect.signature(mine).parameters.values() if p.kind is not p.VAR_KEYWORD]
-    passed = inspect.signature(above).parameters.values()
     names = {p.name for p in given}
-    return inspect.Signature([*given, *(p.replace(kind=p.KEYWORD_ONLY) for p in passed if p.name not in names)])
+    passed_on = [p for p in inspect.signature(above).parameters.values() if p.name not in names]
+    return inspect.Signature(given + [p.replace(kind=p.KEYWORD_ONLY) for p in passed_on])

@@ -71,7 +71,7 @@ def admm_step(down: Consensus, client: Client, *, inducing: int, rho: float, lip
     """
     x, y, w, _ = standard_rows(down.scaling, client, 0.0, 0)
     slope, loss = minus_evidence_slope(down.leaves, x, y, w, inducing)
-    dual = client.state.get("dual", tree.map(np.zeros_like, slope))
+    dual: Any = client.state.get("dual", tree.map(np.zeros_like, slope))
     move = {k: -(slope[k] + dual[k]) / (rho + lipschitz) for k in slope}  # theta - z
     dual = {k: dual[k] + rho * move[k] for k in slope}
     client.state["dual"] = dual

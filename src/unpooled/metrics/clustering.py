@@ -69,6 +69,7 @@ class CentreError(NamedTuple):
 
 def centre_error(true: np.ndarray, found: np.ndarray) -> CentreError:
     """Errors of found centres, matched to true ones with the smallest total distance."""
-    apart = np.linalg.norm(np.asarray(true)[:, None] - np.asarray(found), axis=-1)
-    i, j = linear_sum_assignment(apart)
-    return CentreError(float(apart[i, j].mean()), len(true) - len(i), len(found) - len(j))
+    distances = np.linalg.norm(np.asarray(true)[:, None] - np.asarray(found), axis=-1)
+    i, j = linear_sum_assignment(distances)
+    error = float(distances[i, j].mean())
+    return CentreError(error, len(true) - len(i), len(found) - len(j))

@@ -32,14 +32,17 @@ def lines(curves: Mapping[str, tuple[Numbers, Numbers]], x_label: str, y_label: 
 
     With `floor` the upright axis begins there, and not at the smallest value.
     """
-    xs = [v for x, _ in curves.values() for v in x]
-    ys = [v for _, y in curves.values() for v in y] + ([] if floor is None else [floor])
+    xs: list[float] = []
+    ys: list[float] = [] if floor is None else [floor]
+    for x, y in curves.values():
+        xs.extend(x)
+        ys.extend(y)
     body = axes(xs, ys, x_label, y_label)
     for k, (x, y) in enumerate(curves.values()):
         body += _curve(_scale(x, LEFT, WIDTH - RIGHT, xs), _scale(y, HEIGHT - BOTTOM, TOP, ys), k)
-    names = [name for name in curves if name]
     entries = [(f'fill="{PALETTE[k % len(PALETTE)]}"', name) for k, name in enumerate(curves) if name]
-    return _figure(HEIGHT + 18 * bool(names), body + _wide_legend(entries, HEIGHT + 12))
+    height = HEIGHT + 18 if entries else HEIGHT
+    return _figure(height, body + _wide_legend(entries, HEIGHT + 12))
 
 
 def _curve(px: np.ndarray, py: np.ndarray, k: int) -> str:
@@ -112,21 +115,18 @@ def stacked(names: Sequence[str], shares: np.ndarray, removed: int = 0, parts_na
 
 def shades(rows: Sequence[str], columns: Sequence[str], values: np.ndarray, texts: Sequence[Sequence[str]] = ()) -> str:
     """A heat map of shares (rows, columns) between 0 and 1, darker where larger; `texts` stand in place of percents."""
-    left, step, room = NAMES + 10, 22, 40  # room for the end of the last slanted name
+    left = NAMES + 10
+    step = 22
+    room = 40  # for the end of the last slanted name
     total = WIDTH if len(columns) <= 8 else 640
     width = min(60.0, (total - left - RIGHT - room) / max(len(columns), 1))
     slant, top = (-40, 76) if width > 22 else (-90, 118)  # upright names where slanted ones would overlap
-    every = max(1, int(np.ceil(12 / width)))
-    cells = [
-        f'<text transform="translate({left + (j + 0.5) * width:.1f},{top - 6}) rotate({slant})" dy="{4 if slant == -90 else 0}">'
-        f"{escape(short(str(c), 14))}</text>"
-        for j, c in enumerate(columns)
-        if j % every == 0
-    ]
+    cells = _slanted_names(columns, left, width, top, slant)
     for i, name in enumerate(rows):
-        cells.append(_name(name, left - 8, top + i * step + 15))
+        y = top + i * step
+        cells.append(_name(name, left - 8, y + 15))
         for j, v in enumerate(np.nan_to_num(values[i])):
-            x, y = left + j * width, top + i * step
+            x = left + j * width
             size = f'width="{width - 2:.1f}" height="{step - 2}"'
             cells.append(f'<rect x="{x:.1f}" y="{y}" {size} fill="{PALETTE[0]}" opacity="{0.06 + 0.94 * v:.3f}"/>')
             if width > 30:
@@ -136,6 +136,17 @@ def shades(rows: Sequence[str], columns: Sequence[str], values: np.ndarray, text
                 cells.append(f'<text {middle} fill="{ink}">{escape(text)}</text>')
     used = max(WIDTH, left + width * len(columns) + room + RIGHT) if total > WIDTH else WIDTH
     return _figure(top + step * len(rows) + 6, "".join(cells), used)
+
+
+def _slanted_names(columns: Sequence[str], left: float, width: float, top: int, slant: int) -> list[str]:
+    """Names above the columns of a heat map; some are left out where there is no room for all."""
+    every = max(1, int(np.ceil(12 / width)))
+    down = 4 if slant == -90 else 0
+    names = []
+    for j in range(0, len(columns), every):
+        place = f"translate({left + (j + 0.5) * width:.1f},{top - 6}) rotate({slant})"
+        names.append(f'<text transform="{place}" dy="{down}">{escape(short(str(columns[j]), 14))}</text>')
+    return names
 
 
 def profiles(columns: Sequence[str], means: np.ndarray, spreads: np.ndarray) -> str:
@@ -222,7 +233,8 @@ def dendrogram(
     at = {leaf: (place(0.0), step * i + step / 2) for i, leaf in enumerate(order)}
     body = "".join(_name(str(labels[leaf]), start, at[leaf][1] + 4) for leaf in order)
     for s, (a, b, h) in enumerate(zip(left, right, heights)):
-        (xa, ya), (xb, yb) = at[int(a)], at[int(b)]
+        xa, ya = at[int(a)]
+        xb, yb = at[int(b)]
         x = max(place(h), xa, xb)
         body += f'<path d="M{xa:.1f},{ya:.1f}H{x:.1f}V{yb:.1f}H{xb:.1f}" fill="none" stroke="{PALETTE[0]}" stroke-width="2"/>'
         at[len(labels) + s] = (x, (ya + yb) / 2)

@@ -270,7 +270,8 @@ def histogram(x: np.ndarray, floor: int) -> tuple[np.ndarray, np.ndarray]:
     """(edges (b + 1,), counts (b,)) with twelve bins per power of ten on either side of 0; bins of few rows are emptied."""
     top = np.abs(x).max(initial=0.0)
     powers = range(-6, int(np.ceil(np.log10(top))) + 1) if top > 1e-6 else range(0, 1)
-    ladder = np.concatenate([STEPS * 10.0**p for p in powers] + [[10.0 ** (powers[-1] + 1)]])
+    last = 10.0 ** (powers[-1] + 1)
+    ladder = np.concatenate([*(STEPS * 10.0**p for p in powers), [last]])
     edges = np.concatenate([-ladder[::-1], ladder])
     counts = np.histogram(x, edges)[0]
     return edges, np.where(counts >= floor, counts, 0)

@@ -148,6 +148,10 @@ def plane(parts: Parts) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 def axis_name(axis: np.ndarray, share: float, number: int, columns: Sequence[str]) -> str:
     """ "axis 1 (52%): +crp, -age"."""
-    order = [j for j in np.argsort(-np.abs(axis), kind="stable")[:2] if abs(axis[j]) > 0.25]
-    signs = ", ".join(f"{'+' if axis[j] > 0 else '-'}{columns[j]}" for j in order)
-    return f"axis {number} ({share:.0%}): {signs}"
+    largest = np.argsort(-np.abs(axis), kind="stable")[:2]
+    signed = []
+    for j in largest:
+        if abs(axis[j]) > 0.25:
+            sign = "+" if axis[j] > 0 else "-"
+            signed.append(f"{sign}{columns[j]}")
+    return f"axis {number} ({share:.0%}): {', '.join(signed)}"
