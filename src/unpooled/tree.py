@@ -385,6 +385,6 @@ def describe(t: Tree) -> str:
     """The leaves of a value with their shapes, as text: "n (3), x (3 x 2), loglik"."""
     leaves = []
     for path, leaf in iter_paths(t):
-        shape = " x ".join(map(str, np.shape(leaf)))
+        shape = " x ".join(str(size) for size in np.shape(leaf))
         leaves.append(f"{path or 'value'} ({shape})" if shape else path or "value")
     return ", ".join(leaves) or "nothing"
