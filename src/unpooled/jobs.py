@@ -71,7 +71,7 @@ def _merge(group: list[Client]) -> Client:
     return Client(f"{group[0].name}+...", join([c.x for c in group]), y, join([c.w for c in group]))
 
 
-def stacked_jobs(clients: Sequence[Client], cells: int = STACK_CELLS, padding: float = STACK_PADDING) -> Iterator[Job]:
+def stacked_jobs(clients: Sequence[Client], cells: int, padding: float) -> Iterator[Job]:
     """Clients of similar size padded to one width; padding has weight 0."""
     by_size: dict[int, list[Client]] = {}
     for c in clients:

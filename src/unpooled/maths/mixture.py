@@ -27,6 +27,8 @@ from unpooled.maths.kernel import (
 from unpooled.maths.shapes import kernel_for
 from unpooled.tree import message
 
+WEIGHT_STEPS = 1000  # of EM on the weights alone, at most
+
 
 @message("maths.mixture.Params")
 class Params(NamedTuple):
@@ -159,9 +161,9 @@ def m_step(params: Params, stats: Stats, shape: str, reg: float) -> Params:
     return Params(n / n.sum(), params.means + stats.x / n[:, None], covs)
 
 
-def fit_weights(log_joint: Array, weights: Array, max_iter: int = 1000, tol: float = 1e-9) -> Array:
+def fit_weights(log_joint: Array, weights: Array, tol: float = 1e-9) -> Array:
     """The maximum likelihood weights (k,) given log densities (n, k) of the components, by EM."""
-    for _ in range(max_iter):
+    for _ in range(WEIGHT_STEPS):
         r, _ = responsibilities((log_joint + log(weights)).T[None], 1.0)
         before, weights = weights, r[0].mean(-1)
         if float(abs(weights - before).max()) <= tol:

@@ -221,7 +221,7 @@ def _limits(run: RunFolder) -> Part:
         sentences.append(f"{asked - answered:,} of {asked:,} questions were not answered: some rounds lack some sites.")
     small = [n for n, own in run.clients.items() if own["rows"] is not None and own["rows"] < 100]
     if small:
-        sentences.append(f"Fewer than 100 rows at {markup.listed(small)}: what is said of these sites is uncertain.")
+        sentences.append(f"Fewer than 100 rows at {markup.listed(small)}: statements about these sites are uncertain.")
     if getattr(run.model, "converged_", True) is False:
         sentences.append("The fit stopped at its limit of rounds before it had settled.")
     if run.summary.get("measured", {}).get("folds") == 0 and run.summary["measured"].get("kind"):

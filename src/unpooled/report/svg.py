@@ -56,7 +56,7 @@ def _curve(px: np.ndarray, py: np.ndarray, k: int) -> str:
     )
 
 
-def bars(values: Mapping[str, float], unit: str = "", notes: Mapping[str, str] | None = None) -> str:
+def bars(values: Mapping[str, float], notes: Mapping[str, str] | None = None) -> str:
     """A horizontal bar for each name, with its number (or its note) at the end; negative ones go left."""
     step, room = 24, 74
     v = np.array([float(x) for x in values.values()])
@@ -72,7 +72,7 @@ def bars(values: Mapping[str, float], unit: str = "", notes: Mapping[str, str] |
     for i, (name, value) in enumerate(values.items()):
         y = step * i
         a, b = sorted((place(0.0), place(value if np.isfinite(value) else 0.0)))
-        text = (notes or {}).get(name, f"{value:.3g}{unit}")
+        text = (notes or {}).get(name, f"{value:.3g}")
         end = f'x="{a - 5:.1f}" text-anchor="end"' if value < 0 else f'x="{b + 5:.1f}"'
         body += _name(name, NAMES - 8, y + 16)
         body += f'<rect x="{a:.1f}" y="{y + 4}" width="{b - a:.1f}" height="{step - 8}" fill="{PALETTE[0]}"/>'

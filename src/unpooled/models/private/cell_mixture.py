@@ -16,6 +16,7 @@ from unpooled.models.private.cells import Cells
 
 FLOOR = 1e-3  # added to variances, in the units of the frame
 ITERATIONS = 60
+APART = 0.3  # standard deviations between means of two different mixtures
 SPLIT_STEP = 0.8  # standard deviations each way that the halves of a split component are moved
 
 
@@ -50,10 +51,11 @@ def spread_out(cells: Cells, k: int, rng: np.random.Generator) -> Mixture:
     return Mixture(np.full(k, 1 / k), mean[chosen], np.tile(width * np.eye(d), (k, 1, 1)))
 
 
-def expectation_maximisation(cells: Cells, start: Mixture, iterations: int = ITERATIONS) -> tuple[float, Mixture]:
+def expectation_maximisation(cells: Cells, start: Mixture) -> tuple[float, Mixture]:
     """EM on cells, each a Gaussian blob of equal width in all columns."""
-    now, loglik = start, -np.inf
-    for _ in range(iterations):
+    now = start
+    loglik = -np.inf
+    for _ in range(ITERATIONS):
         before = loglik
         shares, loglik = _expect(cells, now)
         now = _maximise(cells, shares)
@@ -87,11 +89,11 @@ def _maximise(cells: Cells, shares: np.ndarray) -> Mixture:
     return Mixture(n / n.sum(), means, between + within[:, None, None] * np.eye(d))
 
 
-def distinct(found: list[tuple[float, Mixture]], most: int, apart: float = 0.3) -> list[Mixture]:
-    """The best mixtures of which no two have all their means within `apart` standard deviations of each other."""
+def distinct(found: list[tuple[float, Mixture]], most: int) -> list[Mixture]:
+    """The best mixtures of which no two have all their means within APART standard deviations of each other."""
     kept: list[Mixture] = []
     for _, one in found:
-        if all(_distance(one, other) > apart for other in kept):
+        if all(_distance(one, other) > APART for other in kept):
             kept.append(one)
         if len(kept) == most:
             break
