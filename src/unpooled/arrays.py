@@ -61,7 +61,7 @@ def to_numpy(a: Any) -> np.ndarray:
 
 
 def doubles(a: Any) -> np.ndarray:
-    """The array as a NumPy array in double precision, in which sums are worked with at the server."""
+    """The array as a NumPy array in double precision, which the server uses for sums."""
     return to_numpy(a).astype(np.float64, copy=False)
 
 

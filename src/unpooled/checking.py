@@ -120,7 +120,7 @@ def compared(profiles: Sequence[Profile], declared: Schema | None = None, label:
     return Check(list(profiles), found, proposed(profiles, declared, found).to_toml())
 
 
-# ---- tables as they are ----
+# ---- tables before they are encoded ----
 
 
 def raw_tables(
@@ -138,7 +138,7 @@ def raw_tables(
 
 
 def _raw(data: Any, own: Mapping[str, Own], where: str) -> Any:
-    """Columns of one client as they are; where they cannot be read, the sentence that says why."""
+    """Unconverted columns of one client or, where they cannot be read, the sentence that says why."""
     data = data[0] if isinstance(data, tuple) else data
     if not tables.has_names(data):
         raise BadData(f"{where} is an array without names: a check compares columns by name, give frames or files")

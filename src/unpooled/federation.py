@@ -214,7 +214,7 @@ def cohort(names: Sequence[str], share: float, rng: np.random.Generator) -> list
 
 
 class Layer:
-    """A federation around a federation: override `wrap` to add a step to every question, or `sum` to work on the total."""
+    """A federation around a federation: override `wrap` to add a step to every question, or `sum` to change the total."""
 
     def __init__(self, inner: Federation):
         """Wrap `inner`, which must be a federation."""

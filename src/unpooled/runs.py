@@ -73,7 +73,7 @@ class Live:
 
 @message("run.Saved")
 class Saved(NamedTuple):
-    """A checkpoint on disk: a `Moment` without the history, which has a file of its own."""
+    """A checkpoint on disk: a `Moment` without the history, which has a separate file."""
 
     state: Tree
     rounds: int

@@ -182,7 +182,7 @@ class AFCL(CentreModel):
     def _objects(
         self, seeds: np.ndarray, found: Mapping[str, Moves], asked: Mapping[str, float]
     ) -> tuple[np.ndarray, np.ndarray]:
-        """(rows (n, d) that the moves reveal, learning rate (n,) of each): the oftener a client was asked, the smaller."""
+        """(rows (n, d) that the moves reveal, learning rate (n,) of each): smaller for clients that were asked more often."""
         total = sum(asked.values())
         objects = []
         rates = []

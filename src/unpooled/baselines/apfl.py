@@ -37,7 +37,7 @@ def personal_round(
 ) -> Trained:
     """The shared model after local epochs; the personal model is trained too and stays at the client.
 
-    With `roll_back` a personal model that became much worse is as it was before the round.
+    With `roll_back` a personal model that became much worse is reset to the one before the round.
     """
     learner = Trainer(**trainer)
     rows = learner.rows(client)

@@ -97,7 +97,7 @@ def run(site: Site, link: Link, key: Key | None, stop: threading.Event) -> None:
 
 
 class _Loop:
-    """The node's work, in a thread of its own: stay connected and answer."""
+    """The node's work, in a separate thread: stay connected and answer."""
 
     def __init__(self, site: Site, link: Link, key: Key, stop: threading.Event):
         """Answer for `site` over `link` until `stop` is set."""

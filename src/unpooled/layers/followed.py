@@ -86,7 +86,7 @@ class Followed(Layer):
         return ask.telling(NAME, letters)
 
     def _hear(self, round: int) -> None:
-        """Who answered has heard all totals before this round; who refused is told everything again."""
+        """Clients that answered have all totals before this round; those that refused are sent everything again."""
         for name in self.journal.answered:
             self._heard[name] = round
         for refusal in self.journal.refusals:

@@ -27,7 +27,7 @@ CHECKS: dict[type, Check] = {}
 
 
 def declare(kind: type, check: Check) -> None:
-    """Have every answer of this type looked at by `check`."""
+    """Check every answer of this type with `check`."""
     CHECKS[kind] = check
 
 

@@ -1,7 +1,7 @@
 """Several fits at the same time over one federation: questions that they ask in the same round travel as one.
 
 What is sent is what the combined questions send. Each fit runs in a thread of its own with a federation that waits; the caller's thread
-alone asks the clients, once all fits have said what they need next.
+alone asks the clients, once all fits have handed over their next question.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class FitFederation:
         self.totals: queue.Queue[Any] = queue.Queue(1)
 
     def sum(self, ask: Ask, down: Tree) -> Tree:
-        """Say what is asked and wait until the shared round has its total."""
+        """Hand over a question and wait for its total of the shared round."""
         self._send(Event(self.index, ask, down))
         found = self.totals.get()
         if isinstance(found, Stopped):
@@ -124,7 +124,7 @@ def together(fed: Federation, fits: Sequence[Callable[[Federation], Any]], grids
 
 
 def _run(own: FitFederation, fit: Callable[[Federation], Any], events: queue.Queue) -> None:
-    """Fit in a thread of its own and say the result, or the error."""
+    """Fit, in its own thread, and report the result or the error."""
     try:
         events.put(Event(own.index, result=fit(own)))
     except Stopped:

@@ -52,7 +52,7 @@ class LedgerView:
         self.ready = threading.Event()  # set once the ledger was read for the first time
 
     def begin(self) -> None:
-        """Read the ledger for the first time in a thread of its own, so that a page need not wait for a long one."""
+        """Read the ledger for the first time in a separate thread, so that a page need not wait for a long one."""
         threading.Thread(target=self._first, daemon=True).start()
 
     def _first(self) -> None:

@@ -16,7 +16,7 @@ from unpooled.errors import suggest
 FEW_ROWS = 10
 MAPPED = 8  # levels that are listed for a site to map
 ZERO_COMMON = 0.03  # share of the rows that are 0 at every site where 0 is a value and no code
-MISSING_APART = 0.5  # difference in the share of missing cells that is told of
+MISSING_APART = 0.5  # difference in the share of missing cells that is reported
 NUMBERS = ("real", "binary", "positive", "count")
 TEXTS = ("category", "ordered", "id")
 
@@ -221,7 +221,7 @@ def _levels(name: str, held: Mapping[str, ColumnProfile], declared: Schema | Non
     known = set(declared[name].levels) if declared is not None and name in declared else set()
     levels = {site: _kept(c) for site, c in held.items() if c.levels and _told_by_levels(c)}
     if len({_group(held[site].kind) for site in levels}) > 1:
-        return  # told of as a kind
+        return  # reported as another kind
     alone = _alone(levels)
     for site, mine in levels.items():
         others = {s: v for s, v in levels.items() if s != site}
@@ -297,7 +297,7 @@ def _codes(name: str, held: Mapping[str, ColumnProfile], rows_of: Mapping[str, i
 
 
 def _zero_is_a_value(held: Mapping[str, ColumnProfile], rows_of: Mapping[str, int]) -> bool:
-    """Whether 0 is common at every one of several sites: an amount that is often none (no payment, no rain)."""
+    """Whether 0 is common at every one of several sites: an amount that is often zero (no payment, no rain)."""
     told = {site: c for site, c in held.items() if c.kind != "empty"}
     return len(told) > 2 and all(
         c.codes.get("0", 0) >= ZERO_COMMON * rows_of[site] or _is_low(0.0, c) for site, c in told.items()

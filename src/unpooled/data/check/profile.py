@@ -55,7 +55,7 @@ class ColumnProfile:
     positive, whole, standardised : bool
         Whether all numbers are above 0, or whole, or have mean 0 and standard deviation 1.
     problem : str
-        The sentence that says why it cannot be read as one kind or contradicts its declaration, if so.
+        Why it cannot be read as one kind or contradicts its declaration; empty otherwise.
     """
 
     name: str
@@ -90,7 +90,7 @@ class Profile:
     lacks : list of str
         Columns that the site has declared it does not have.
     problem : str
-        Why its table cannot be read, or is not told of, if so.
+        Why its table cannot be read or is not described; empty otherwise.
     """
 
     name: str

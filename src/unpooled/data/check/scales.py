@@ -34,14 +34,14 @@ FACTORS = {  # the larger number over the smaller -> what it usually means
     4.184: "kJ and kcal",
 }
 KELVIN = 273.15  # Kelvin less degrees Celsius
-NEAR = 0.15  # how far a ratio of medians may lie from a factor: sites differ in their patients too
+NEAR = 0.15  # largest relative distance of a ratio of medians from a factor: patients differ between sites too
 NEAR_QUARTILES = 0.25
 APART = 2.5  # standard deviations, in logarithms, between medians that a factor may explain
 TWICE = 2.0  # positive numbers whose medians differ by less are of one scale
-FAR = 6.0  # standard deviations beyond which values are of another scale, whatever explains it
+FAR = 6.0  # standard deviations beyond which values are of another scale, explained by a factor or not
 EXACT = 0.1  # how near quartiles must be to a factor, and those of the other sites to each other, where values overlap
-AMONG = 5.0  # standard deviations between sites' medians that hardly one of many sites is away from the middle one by nature
-SEVERAL = 8  # sites from which on it is known how much their medians differ
+AMONG = 5.0  # standard deviations of sites' medians: hardly any site is farther from the middle one by chance
+SEVERAL = 8  # sites, at least, from which the variation of medians is estimated
 # of the five quantiles that must be near where not all quartiles are: the median between two groups moves easily
 MOST = 4
 
