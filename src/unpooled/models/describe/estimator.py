@@ -172,7 +172,7 @@ class Describe(Estimator):
         return state.stage == "done"
 
     def _levels(self, fed: Federation, state: State) -> State:
-        """One round of the search for levels; a column with too many, or with too few rows in them, is none of levels."""
+        """One round of the search for levels; a column with too many levels, or too few rows in them, has no levels."""
         state = self._round(fed, state, np.zeros(0), self.min_count)
         search = state.search
         many = np.bincount(search.list, minlength=len(state.seen)) > self.max_levels

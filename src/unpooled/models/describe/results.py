@@ -1,4 +1,4 @@
-"""From totals to what is said of them: tables of each slot, histograms, patterns, correlations; what is too rare is withheld."""
+"""From totals to results: tables of each slot, histograms, patterns, correlations; counts of few rows are withheld."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def means(sums: Sums) -> np.ndarray:
 def slots(
     sums: Sums, moments: Moments, levels: Levels, quantiles: np.ndarray, ends: np.ndarray, least: float
 ) -> list[dict]:
-    """What is said of each slot: `rows`, `table`, `quantiles` and `levels`."""
+    """The results of each slot: `rows`, `table`, `quantiles` and `levels`."""
     out = []
     for i, rows in enumerate(sums.rows):
         table = _table(float(rows), sums.seen[i], means(sums)[i], moments.x[i], moments.xx[i], least)

@@ -56,7 +56,7 @@ def frame(about: Any) -> Any:
 
 
 def slots(about: Any) -> dict[str, dict]:
-    """What is said of all rows, each group and each site, by name."""
+    """The results of all rows, each group and each site, by name."""
     whole = {"rows": about.n_samples_, "table": about.table_, "quantiles": about.quantiles_, "levels": about.levels_}
     return {"all": whole, **{f"{_group(about)}{k}": v for k, v in about.groups_.items()}, **about.sites_}
 

@@ -3,7 +3,7 @@
 One linear probe of all rows is fitted first. Where clients label alike, their scores at its optimum are noise; where they do not, the
 scores of all clients span one direction less than there are concepts. The eigenvalues of the scores' second moments that are above the
 noise count these directions. k-means of the clients along them makes a few groups too many. Then every group has a probe, clients join
-the one that fits them best, and probes that are not worth their parameters (BIC) are removed one by one.
+the one that fits them best, and probes whose removal improves BIC are removed one by one.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def k_means(fed: Federation, down: Centres, trainer: dict) -> Centres:
 
 
 def fit_probes(fed: Federation, down: Probes, trainer: dict, pen: penalties.Penalty) -> list[int]:
-    """The places of the probes that are worth their parameters."""
+    """The places of the probes that improve BIC."""
     ids = list(range(len(down.coef)))
     step = 0
     last = GROUP_STEPS + EM_STEPS

@@ -20,7 +20,7 @@ from unpooled.models.pca import second_moments
 from unpooled.tree import message
 
 MIN_RESIDUAL = 1e-3  # added to the squared residual, relative to its mean, before the logarithm
-NEGLIGIBLE = 1e-9  # of the variance: a smaller residual is taken for none
+NEGLIGIBLE = 1e-9  # of the variance: a smaller residual counts as zero
 
 
 @message("fedgmm.Embedding")

@@ -254,7 +254,7 @@ class JointModelPredictions(LearnerEstimator):
         return {"moved": p_value < 1e-3, "alarms": float(novel.mean()), "p_value": p_value}
 
     def adapt(self, X: Any, y: Any = None) -> Any:
-        """The personal model of a new client: EM on its weights, with Gaussians and learners as they are.
+        """The personal model of a new client: EM on its weights; Gaussians and learners stay fixed.
 
         Its novelty thresholds are quantiles of the scores of `X`.
 

@@ -108,7 +108,7 @@ def _counted(runs: list[Run], frame: Frame, shape: str, recombine: bool) -> Sear
     """(the runs of which no component holds few rows, the union of their components as a list of one): one SUM of counts.
 
     The union is left out unless `recombine`; its components of few rows are, too. A component of a run that is expected to hold many rows
-    may be the likeliest of none, where it lies below another: it is asked about.
+    may be the likeliest one for no row, where it lies below another: the mixture is asked about.
     """
     asked = [run.params for run in runs]
     shapes = [shape] * len(runs)

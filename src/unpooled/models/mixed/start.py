@@ -92,7 +92,7 @@ def _refuse(bad: np.ndarray, asked: Columns, given: Columns, names: Sequence[str
 
 
 def _counted(found: Any, asked: Columns, given: Columns) -> Columns:
-    """The columns with as many levels as were seen, where nobody said how many."""
+    """The columns with the number of levels that were seen, where it was not given."""
     sizes = list(given.levels)
     held = found.x[level_part(asked)]
     for j, part in zip(asked.discrete, asked.parts):
@@ -142,7 +142,7 @@ def starts(
 
 
 def _larger(sizes: Sequence[int], rows: float) -> int:
-    """A size with some components to spare, of which mergers leave the others."""
+    """A size with spare components, which are merged later."""
     return int(max(min(max(sizes) + SPARE, rows // ROWS_A_COMPONENT), max(sizes)))
 
 

@@ -1,4 +1,4 @@
-"""What is said of the sites, in text and tables: an overview for all, and a page for each site. Nothing is sent."""
+"""The findings in text and tables: an overview for all, and a page for each site. Nothing is sent."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def join(counts: np.ndarray, least: float) -> np.ndarray:
             first.append(step + 1)
             so_far = np.zeros(counts.shape[1])
     while len(first) > 1 and (first[-1] == len(counts) or not _enough(counts[first[-1] :].sum(0), least)):
-        first.pop()  # what is left over at the end goes with the step before
+        first.pop()  # too few rows at the end join the step before
     return np.asarray(first, dtype=np.int64)
 
 

@@ -1,4 +1,4 @@
-"""Mixtures of independent categories: k (1 + d m) statistics for m categories a column; two categories are Bernoulli's."""
+"""Mixtures of independent categories: k (1 + d m) statistics for m categories per column; two categories are Bernoulli's."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ class GaussianMixture(base.Clustered, Numbers):
         return Stats(n, x, np.where(_beside(empty, stats.xx), old.xx, stats.xx))
 
     def project(self, stats: Stats) -> tuple[Stats, bool]:
-        """`maximize` lifts weights and eigenvalues to the floor; here it is only said whether it had to."""
+        """The same statistics, and whether `maximize` has to raise a weight or an eigenvalue to the floor."""
         n = np.maximum(stats.n, self.floor)
         covs = self._covs(stats._replace(n=n), stats.x / n[:, None])
         values = np.linalg.eigvalsh(covs) if self._matrices else covs

@@ -1,4 +1,4 @@
-"""Sites x dates table of low rank with missing cells: one statistic a cell.
+"""Sites x dates table of low rank with missing cells: one statistic per cell.
 
 Rows are visits (site, date, value), sites and dates as whole numbers from 0. The complete data of one observer is the whole table, so a
 visit says its own cell and every other one is at its mean. `visits` is how many visits one observer stands for: 1 as in the
@@ -154,7 +154,7 @@ class LowRank(base.Plain, Numbers):
         return np.column_stack([j, l, draws[self.cells]()]).astype(np.float64)
 
     def change(self, old: Params, new: Params) -> float:
-        """Of the natural parameters: factors may turn without changing them."""
+        """Of the natural parameters: factors may rotate without changing them."""
         before, after = (p.left @ p.right.T for p in (old, new))
         return float(np.sqrt(np.mean((after - before) ** 2)) / max(np.sqrt(np.mean(before**2)), 1e-3))
 
