@@ -296,14 +296,15 @@ def fingerprint(fed: Any) -> str | None:
     for c in clients:
         digest.update(c.name.encode())
         for a in (c.x, c.y, c.w):
-            digest.update(
-                b"-"
-                if a is None
-                else np.ascontiguousarray(to_numpy(a)).astype(str).tobytes()
-                if to_numpy(a).dtype == object
-                else to_numpy(a).tobytes()
-            )
+            digest.update(b"-" if a is None else _bytes_of(to_numpy(a)))
     return digest.hexdigest()
+
+
+def _bytes_of(a: np.ndarray) -> bytes:
+    """The bytes of an array; of objects, such as labels, those of their texts."""
+    if a.dtype == object:
+        a = np.ascontiguousarray(a).astype(str)
+    return a.tobytes()
 
 
 # ---- how well it predicts ----

@@ -376,7 +376,11 @@ def iter_paths(t: Tree, at: str = "") -> Iterator[tuple[str, Any]]:
     elif isinstance(t, tuple | list):
         fields = getattr(t, "_fields", None)
         for i, c in enumerate(t):
-            yield from iter_paths(c, (f"{at}.{fields[i]}" if at else fields[i]) if fields else f"{at}[{i}]")
+            if fields:
+                path = f"{at}.{fields[i]}" if at else fields[i]
+            else:
+                path = f"{at}[{i}]"
+            yield from iter_paths(c, path)
     elif not isinstance(t, _STRUCTURE):
         yield at, t
 

@@ -42,10 +42,14 @@ def _cells(g: missing.Given) -> Laws:
     """`Laws` of the rows with one pattern of missing values."""
     m, k, u = g.means.shape
     scales = np.sqrt(np.maximum(np.einsum("kuu->ku", g.covs), 0.0))
-    spread = lambda a: np.moveaxis(np.broadcast_to(a, (m, k, u)), 1, 2).reshape(m * u, k)  # noqa: E731
-    return Laws(
-        np.repeat(g.rows, u), np.tile(g.missing, m), spread(g.r[:, :, None]), spread(g.means), spread(scales[None])
-    )
+
+    def by_cell(a: np.ndarray) -> np.ndarray:
+        """Numbers that broadcast to (m, k, u), as (m u, k)."""
+        return np.moveaxis(np.broadcast_to(a, (m, k, u)), 1, 2).reshape(m * u, k)
+
+    rows = np.repeat(g.rows, u)
+    columns = np.tile(g.missing, m)
+    return Laws(rows, columns, by_cell(g.r[:, :, None]), by_cell(g.means), by_cell(scales[None]))
 
 
 def mean(law: Laws) -> np.ndarray:  # (c,)

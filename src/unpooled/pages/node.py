@@ -188,10 +188,12 @@ class NodePage:
     def _rules(self) -> str:
         """What the policy allows, in sentences."""
         rules = policy.read(self.node.paths["policy"])
+        gathers = "not given."
+        if rules.gather:
+            gathers = f"given: {'all' if rules.gather is True else rules.gather}."
         lines = [
             f"With fewer than {rules.min_rows} rows nothing is answered; no count below {rules.min_rows_per_component:g} rows leaves.",
-            "Single answers (GATHER) are "
-            + ("not given." if not rules.gather else f"given: {rules.gather if rules.gather is not True else 'all'}."),
+            f"Single answers (GATHER) are {gathers}",
             f'Masked sums are "{rules.secure}", with at least {rules.min_cohort} sites.',
             f"At most {rules.rounds_per_day:,} questions a day are answered.",
         ]

@@ -142,13 +142,21 @@ def _accuracy(found: dict[str, Any], run: RunFolder) -> Part:
 def _errors(found: dict[str, Any], run: RunFolder) -> Part:
     """Root mean squared error by site, beside that of the mean."""
     sentence = f"Root mean squared error by site, on {_whose(found)}; predicting the mean has {found['spread']:.4g}."
-    error = lambda site: f"{np.sqrt(site['squares'] / site['rows']):.4g}"  # noqa: E731
+
+    def error(site: dict[str, Any]) -> str:
+        """The error of one site."""
+        return f"{np.sqrt(site['squares'] / site['rows']):.4g}"
+
     return Part("Metrics", [sentence], [_by_site(found, "error", error)])
 
 
 def _density(found: dict[str, Any], run: RunFolder) -> Part:
     sentences = [*_likelihood(run), f"Log-likelihood per row by site, on {_whose(found)}:"]
-    loglik = lambda site: f"{site['loglik'] / site['rows']:.5g}"  # noqa: E731
+
+    def loglik(site: dict[str, Any]) -> str:
+        """The log-likelihood per row of one site."""
+        return f"{site['loglik'] / site['rows']:.5g}"
+
     return Part("Metrics", sentences, [_by_site(found, "log-likelihood per row", loglik)])
 
 

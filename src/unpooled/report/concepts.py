@@ -101,7 +101,9 @@ def sentence(name: str, own: Mapping[str, np.ndarray]) -> str:
 
 def _sure(share: float) -> str:
     """How certain a share is, in a word."""
-    return "certain" if share > 0.95 else "likely" if share > 0.75 else "in doubt"
+    if share > 0.95:
+        return "certain"
+    return "likely" if share > 0.75 else "in doubt"
 
 
 def model_names(model: Any) -> list[str]:

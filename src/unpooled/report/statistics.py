@@ -51,12 +51,16 @@ def _points(corners: list[tuple[float, float]]) -> str:
 
 def intervals(names: Sequence[str], middle: np.ndarray, ends: np.ndarray) -> str:
     """A point and its interval (n, 2) for each name, a line at 0, and an axis with round numbers."""
-    left, shown = 150, slice(0, MOST)
-    ends = np.asarray(ends)[shown]
-    middle = np.asarray(middle)[shown]
+    left = 150
+    ends = np.asarray(ends)[:MOST]
+    middle = np.asarray(middle)[:MOST]
     low = min(0.0, float(ends.min()))
     high = max(0.0, float(ends.max()))
-    place = lambda v: left + (v - low) / ((high - low) or 1.0) * (WIDTH - RIGHT - left)  # noqa: E731
+
+    def place(value: float) -> float:
+        """The x coordinate of a value."""
+        return left + (value - low) / ((high - low) or 1.0) * (WIDTH - RIGHT - left)
+
     body = f'<path d="M{place(0.0):.1f},0V{STEP * len(middle)}" stroke="{AXIS}"/>'
     for i, (name, at, (a, b)) in enumerate(zip(names, middle, ends)):
         y = STEP * i + STEP / 2

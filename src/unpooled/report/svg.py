@@ -252,7 +252,11 @@ def _leaf_order(leaves: int, left: Sequence[int] | np.ndarray, right: Sequence[i
 def reliability(promised: Numbers, seen: Numbers, x_label: str, y_label: str) -> str:
     """What was promised against what was seen, both from 0 to 1; a calibrated model lies on the diagonal."""
     size = 300
-    place = lambda a, b: (LEFT + a * (size - 20), TOP + (1 - b) * (size - 20))  # noqa: E731
+
+    def place(a: float, b: float) -> tuple[float, float]:
+        """The coordinates of a point of the unit square."""
+        return LEFT + a * (size - 20), TOP + (1 - b) * (size - 20)
+
     x0, y0 = place(0, 0)
     x1, y1 = place(1, 1)
     body = f'<path d="M{x0},{y1}V{y0}H{x1}" fill="none" stroke="{AXIS}"/>'
@@ -262,7 +266,7 @@ def reliability(promised: Numbers, seen: Numbers, x_label: str, y_label: str) ->
     body += f'<polyline points="{path}" fill="none" stroke="{PALETTE[0]}" stroke-width="2"/>'
     body += "".join(f'<circle cx="{a:.1f}" cy="{b:.1f}" r="3.5" fill="{PALETTE[0]}"/>' for a, b in spots)
     for value in (0, 0.5, 1):
-        (x, _), (_, y) = place(value, 0), place(0, value)
+        x, y = place(value, value)
         body += f'<text x="{x}" y="{y0 + 16}" text-anchor="middle">{value:g}</text>'
         body += f'<text x="{LEFT - 8}" y="{y + 4}" text-anchor="end">{value:g}</text>'
     height = size + 32

@@ -149,7 +149,9 @@ def _kinds(name: str, held: Mapping[str, ColumnProfile], declared: Schema | None
 
 def _group(kind: str) -> str:
     """ "number", "text" or the kind itself: kinds within one group can stand for each other."""
-    return "number" if kind in NUMBERS else "text" if kind in TEXTS else kind
+    if kind in NUMBERS:
+        return "number"
+    return "text" if kind in TEXTS else kind
 
 
 def _compatible(kind: str, given: str) -> bool:

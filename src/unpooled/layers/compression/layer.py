@@ -126,9 +126,9 @@ class Compressed(Layer):
             raise BadParameter("the federation is compressed already: put one Compressed around it, not two")
         if levels is not None and quantiser is not None:
             raise BadParameter("levels= is short for quantiser=Dither(levels): give one of them")
-        self.quantiser = resolve(
-            Dither(7 if levels is None else levels) if quantiser is None else quantiser, QUANTISERS, "quantiser"
-        )
+        if quantiser is None:
+            quantiser = Dither(7 if levels is None else levels)
+        self.quantiser = resolve(quantiser, QUANTISERS, "quantiser")
         if alpha is not None:
             within("alpha", alpha, 0, 1, "the memory's step")
         at_least("max_bytes", max_bytes, 1)

@@ -58,7 +58,11 @@ def server_rows(design: Design, data: Any, distil: float) -> tuple[ServerRows, S
     group = members(design.groups, x)
     x = standard(scaling, x)
     y = (y - scaling.y_mean) / scaling.y_scale
-    some = lambda rows: ServerRows(x[rows], y[rows], None if group is None else group[rows])  # noqa: E731
+
+    def some(rows: slice) -> ServerRows:
+        """Some of the server's rows."""
+        return ServerRows(x[rows], y[rows], None if group is None else group[rows])
+
     return some(slice(cut)), some(slice(cut, None))
 
 

@@ -88,7 +88,11 @@ def _cells(fed: Federation, columns: dict, coef: np.ndarray, scale: Scale, rows:
         ranks = np.unique(np.floor(np.arange(1, CELLS + 1) * rows / CELLS) - 1)
         search = searching.ranked(np.zeros(len(ranks)), np.full(len(ranks), rows), ranks)
     ask = scores_below.using(columns=columns)
-    count = lambda _, at: to_numpy(fed.sum(ask, Scoring(coef, scale, at)).rows)  # noqa: E731
+
+    def count(lists: np.ndarray, at: np.ndarray) -> np.ndarray:
+        """Rows with a score at or below each threshold."""
+        return to_numpy(fed.sum(ask, Scoring(coef, scale, at)).rows)
+
     while searching.is_open(search).any():
         search = searching.one_round(search, count)
     return np.unique(searching.values(search))

@@ -56,14 +56,14 @@ def exits(steps: Steps, client: Client, *, columns: dict) -> Exits:
     group = np.searchsorted(steps.levels, rows.group)
     step = last_step(steps.starts, rows.time)
     inside = step >= 0
-    table = lambda which: _table(step[which], group[which], rows.w[which], g, k)  # noqa: E731
+
+    def table(which: np.ndarray) -> np.ndarray:
+        """Rows (g, k) by step of time and group."""
+        place = step[which] * k + group[which]
+        return np.bincount(place, rows.w[which], g * k).reshape(g, k).astype(np.float64)
+
     early = np.bincount(group[~inside], rows.w[~inside], k).astype(np.float64)
     return Exits(table(inside & rows.died), table(inside & ~rows.died), early)
-
-
-def _table(step: np.ndarray, group: np.ndarray, w: np.ndarray, g: int, k: int) -> np.ndarray:
-    """Rows by step of time and group."""
-    return np.bincount(step * k + group, w, g * k).reshape(g, k).astype(np.float64)
 
 
 class KaplanMeier(Estimator):

@@ -69,7 +69,11 @@ def levels(fed: Federation, columns: dict, rows: float) -> np.ndarray:
 def _searched(fed: Federation, columns: dict, search: searching.Ranges, most: int) -> searching.Ranges:
     """Ask for counts at thresholds until every different value is found."""
     ask = below.using(columns=columns)
-    count = lambda lists, at: to_numpy(fed.sum(ask, Thresholds(lists, at)).rows)  # noqa: E731
+
+    def count(lists: np.ndarray, at: np.ndarray) -> np.ndarray:
+        """Rows at or below each threshold."""
+        return to_numpy(fed.sum(ask, Thresholds(lists, at)).rows)
+
     while searching.is_open(search).any():
         search = searching.one_round(search, count)
         if len(search.low) > most:
