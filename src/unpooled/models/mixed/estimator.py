@@ -142,6 +142,7 @@ class MixedMixture(PersonalWeights, FittedMixedMixture, DensityMixin, Estimator)
     """
 
     encoding = "codes"
+    accepts_missing = True
 
     def __init__(
         self,
@@ -339,12 +340,6 @@ class MixedMixture(PersonalWeights, FittedMixedMixture, DensityMixin, Estimator)
     def fit_predict(self, X: Any, y: Any = None, **how: Any) -> np.ndarray:
         """Fit to a plain array or frame, and the component of each of its rows."""
         return self.fit(X, y, **how).predict(X)
-
-    def __sklearn_tags__(self):
-        """scikit-learn's tags: missing values are allowed."""
-        tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True
-        return tags
 
     # ---- refusals ----
 

@@ -113,6 +113,8 @@ class GaussianMixture(PersonalWeights, MixtureFace, DensityMixin, Estimator):
     [0, 1]
     """
 
+    accepts_missing = True
+
     def __init__(
         self,
         n_components: int | Sequence[int] | str = 1,
@@ -346,12 +348,6 @@ class GaussianMixture(PersonalWeights, MixtureFace, DensityMixin, Estimator):
             Component of each row.
         """
         return self.fit(X, y, **fit_params).predict(X)
-
-    def __sklearn_tags__(self):
-        """scikit-learn's tags: missing values are allowed."""
-        tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True
-        return tags
 
     def check(self, fed: Federation) -> None:
         """Refuse parameters that do not exist or do not go together."""
