@@ -132,7 +132,8 @@ class Estimator(BaseEstimator):
         while not moment.done:
             moment = self._next(fed, moment)
             yield moment
-        self.history_, self.n_iter_ = moment.history, len(moment.history)
+        self.history_ = moment.history
+        self.n_iter_ = len(moment.history)
         self.finish(fed, self.last_state(moment))
 
     def last_state(self, moment: Moment) -> Any:

@@ -51,7 +51,11 @@ class Tally:
 
     def __init__(self, journal: Journal, ask: Ask):
         """Count the answers of one exchange."""
-        self.journal, self.ask, self.answered, self.bytes_up, self.contents = journal, ask, 0, 0, ""
+        self.journal = journal
+        self.ask = ask
+        self.answered = 0
+        self.bytes_up = 0
+        self.contents = ""
         self.names: list[str] = []  # who answered, in the order of answers
         self.waiting: dict[str, str] = {}  # for whom the exchange waits, and why
         self.asked = 0

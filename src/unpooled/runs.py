@@ -53,7 +53,8 @@ class Live:
         now = time.monotonic()
         this = (tally.journal.round, tally.ask.name)
         if this != self._open:
-            self._open, self._since = this, datetime.now(UTC).isoformat(timespec="milliseconds")
+            self._open = this
+            self._since = datetime.now(UTC).isoformat(timespec="milliseconds")
         if now - self._written < LIVE_EVERY:
             return
         self._written = now

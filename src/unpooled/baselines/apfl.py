@@ -48,7 +48,8 @@ def personal_round(
     weight = like(client.state.get("alpha", np.full((*lead, 1), alpha)), rows.x)
     shared = theta + 0 * own
     found = descend(learner, client, rows, Personal((shared, 0 * own), (own, 0 * own), weight), adaptive)
-    trained, share = found.own[0], found.alpha
+    trained = found.own[0]
+    share = found.alpha
     if roll_back:
         before = weight * own + (1 - weight) * shared
         after = share * trained + (1 - share) * shared

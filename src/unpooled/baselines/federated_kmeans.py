@@ -30,12 +30,14 @@ class Assigned(NamedTuple):
 @client("federated_kmeans.assign", SUM, adds=True)
 def assign(down: Centres, client: Client) -> Assigned:
     """Rows per nearest centre, the sums of their deviations from it, and the inertia."""
-    x, w = client.x, client.w
+    x = client.x
+    w = client.w
     labels = nearest(x, down.centres)
     member = (labels[..., None] == np.arange(len(down.centres))) * w[..., None]  # (..., n, k)
     n = member.sum(-2)
     sums = np.swapaxes(member, -1, -2) @ x - n[..., None] * down.centres
-    return Assigned(n, sums, (w * squared(x, down.centres).min(-1)).sum(-1))
+    inertia = (w * squared(x, down.centres).min(-1)).sum(-1)
+    return Assigned(n, sums, inertia)
 
 
 class FederatedKMeans(MovingCentres):

@@ -31,7 +31,8 @@ def load(name: str, *, clients: int = 5, alpha: float = 1.0) -> Collection:
 
     bunch = getattr(datasets, f"load_{name}")()
     varies = np.ptp(bunch.data, axis=0) > 0  # three pixels of the digits are constant
-    x, y = bunch.data[:, varies], bunch.target
+    x = bunch.data[:, varies]
+    y = bunch.target
     if name == "diabetes":
         owner = partition.quantity_skew(len(y), clients, alpha=alpha, min_rows=2, random_state=0)
     else:

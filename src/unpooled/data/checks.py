@@ -100,7 +100,8 @@ def all_or_none_named(parts: Sequence[Part]) -> None:
 
 def labelled(parts: Sequence[Part]) -> list[Part]:
     """The parts without the rows that have no label, which are counted in a warning; a part without any label is refused."""
-    kept, counts = [], {}
+    kept = []
+    counts = {}
     for part in parts:
         gaps = _no_label(part)
         if gaps is None or not gaps.any():

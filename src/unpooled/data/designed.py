@@ -76,7 +76,9 @@ class Designed(Layer):
         clients.
         """
         super().__init__(inner)
-        self._schema, self._scale, self._levels = schema, scale, level_counts(schema)
+        self._schema = schema
+        self._scale = scale
+        self._levels = level_counts(schema)
         # of cohorts as well
         self._share: dict[str, Any] = {"mean": None, "scale": None, "local": None, "engine": inner}
 

@@ -98,9 +98,12 @@ def paper(
     rng = np.random.default_rng(random_state)
     common = _components(family, components, d, spread, rng)
     odd = _components(odd_family, components, d, spread, rng) if odd_family else common
-    common, odd = (c if tied else c.crossed() for c in (common, odd))
-    ordinary = clients if odd_family is None else clients - clients // 3
-    return _task([common] * ordinary + [odd] * (clients - ordinary), np.full(clients, rows), alpha, parts, rng)
+    if not tied:
+        common = common.crossed()
+        odd = odd.crossed()
+    n_odd = 0 if odd_family is None else clients // 3
+    owners = [common] * (clients - n_odd) + [odd] * n_odd
+    return _task(owners, np.full(clients, rows), alpha, parts, rng)
 
 
 def public(

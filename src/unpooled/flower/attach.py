@@ -108,7 +108,8 @@ class LinkGrid(http_grid.HttpGrid):
     def __init__(self, link: Link, token: str):
         """The grid of a run at `link`, by the run's token."""
         super().__init__(link.address, link.ca is None, link.ca, token=token)
-        self._link, self._wait = link, Headers({})
+        self._link = link
+        self._wait = Headers({})
 
     def _connect(self) -> None:
         """Make the HTTP client of this grid."""
@@ -189,7 +190,8 @@ def attached(link: Link) -> Iterator[LinkGrid]:
     details = "stopped"
     try:
         yield grid
-        status, details = SubStatus.COMPLETED, ""
+        status = SubStatus.COMPLETED
+        details = ""
     finally:
         heart.stop()
         _finish(grid, status, details or str(sys.exc_info()[1])[:200])

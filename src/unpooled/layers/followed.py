@@ -98,7 +98,8 @@ class Followed(Layer):
     def restore(self, saved: Tree) -> None:
         """Restore the inner federation; a run that starts afresh (`saved` is empty) deletes the kept totals."""
         super().restore(saved)
-        self._totals, self._heard = {}, {}
+        self._totals = {}
+        self._heard = {}
         self.journal.keep_answers = self._masked is None
         if not saved and self.folder is not None:
             for path in self.folder.glob("*.zip"):

@@ -41,10 +41,14 @@ class FitFederation:
 
     def __init__(self, index: int, fed: Federation, send: Callable[[Event], None]):
         """The federation that fit number `index` sees: its questions go to `send`, its totals come by a queue."""
-        self.index, self._fed, self._send = index, fed, send
+        self.index = index
+        self._fed = fed
+        self._send = send
         self.journal = Journal()
         self.min_clients = fed.min_clients
-        self.names, self.columns, self.schema = fed.names, fed.columns, getattr(fed, "schema", None)
+        self.names = fed.names
+        self.columns = fed.columns
+        self.schema = getattr(fed, "schema", None)
         self.totals: queue.Queue[Any] = queue.Queue(1)
 
     def sum(self, ask: Ask, down: Tree) -> Tree:

@@ -131,7 +131,8 @@ def keep(state: LBFGS, value: float, gradient: np.ndarray, first_length: float =
 def _two_loops(gradient: np.ndarray, steps: np.ndarray, turns: np.ndarray) -> np.ndarray:
     """The quasi-Newton direction (p,), - (approximate inverse Hessian) gradient, by the two-loop recursion."""
     used = [i for i in range(MEMORY) if turns[i].any()]
-    q, alphas = gradient.copy(), {}
+    q = gradient.copy()
+    alphas = {}
     for i in reversed(used):
         alphas[i] = (steps[i] @ q) / (steps[i] @ turns[i])
         q -= alphas[i] * turns[i]

@@ -36,7 +36,8 @@ def fit(x: np.ndarray, w: np.ndarray, rng: np.random.Generator, sizes: range) ->
     for k in sizes:
         better = min(attempts(x, w, k, rng), key=lambda f: f.bic, default=None)
         if better is not None and (best is None or better.bic < best.bic):
-            best, waited = better, 0
+            best = better
+            waited = 0
         else:
             waited += 1
         if waited == PATIENCE:

@@ -85,7 +85,9 @@ def _complete(
     kernel: Any, x: Array, w: Array, log_weights: Array, beside: Beside | None = None
 ) -> tuple[list[Array], list[Array]]:
     """((n, x, xx, loglik) by leading index over complete rows, flat indices of the rows with missing values)."""
-    n, parts, holes = x.shape[1], [], []
+    n = x.shape[1]
+    parts = []
+    holes = []
     for lead, pieces in chunks(len(x), n, kernel.width, x):
         b = lead.stop - lead.start
         total = kernel.empty(b)
@@ -165,7 +167,8 @@ def fit_weights(log_joint: Array, weights: Array, tol: float = 1e-9) -> Array:
     """The maximum likelihood weights (k,) given log densities (n, k) of the components, by EM."""
     for _ in range(WEIGHT_STEPS):
         r, _ = responsibilities((log_joint + log(weights)).T[None], 1.0)
-        before, weights = weights, r[0].mean(-1)
+        before = weights
+        weights = r[0].mean(-1)
         if float(abs(weights - before).max()) <= tol:
             break
     return weights

@@ -43,7 +43,8 @@ class Run(NamedTuple):
 
 def patterns(rows: Array, places: Array) -> tuple[np.ndarray, Array]:
     """(distinct patterns (p, d) of missing values in rows[places], index of the pattern of each place)."""
-    xp, d = namespace(rows), rows.shape[1]
+    xp = namespace(rows)
+    d = rows.shape[1]
     powers = np.zeros((d, -(-d // 50)))  # 50 bits fit exactly into a float64
     powers[np.arange(d), np.arange(d) // 50] = 2.0 ** (np.arange(d) % 50)
     powers = double(powers, rows)
@@ -106,7 +107,8 @@ def _slices(present: np.ndarray, counts: np.ndarray, most_rows: int, most_patter
             first = runs[0].start if runs else start
             if start - first == most_rows or len(runs) == most_patterns:
                 yield runs
-                runs, first = [], start
+                runs = []
+                first = start
             cut = min(stop, first + most_rows)
             runs.append(Run(pattern, start, cut))
             start = cut

@@ -229,7 +229,8 @@ class Diagonal:
 
     def finish(self, total: list[Array]) -> tuple[Array, Array, Array]:
         """(n (b, k), x (b, k, d), xx) of the totals; a missing value counts as its mean with its variance."""
-        d, t = self.size[1], total[0]
+        d = self.size[1]
+        t = total[0]
         n = t[..., :1]
         first = t[..., 1 : d + 1]
         second = t[..., d + 1 : 2 * d + 1]

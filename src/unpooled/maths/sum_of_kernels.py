@@ -79,7 +79,8 @@ def choose_points(
     ----------
     Chen, Epperly, Tropp, Webber, Randomly pivoted Cholesky: practical approximation of a kernel matrix with few entry evaluations, 2022.
     """
-    left, found = np.ones(len(rows)), []
+    left = np.ones(len(rows))
+    found = []
     factor = np.zeros((len(rows), n_points))
     for i in range(min(n_points, len(rows))):
         if left.max() < LEAST_LEFT:

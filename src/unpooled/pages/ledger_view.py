@@ -47,7 +47,8 @@ class LedgerView:
         self.totals: dict[tuple[str, str, str], Total] = {}  # (study, question, kind)
         self.refusals = 0
         self.problem = ""  # why the ledger cannot be trusted
-        self._offset, self._last = 0, ledger.FIRST
+        self._offset = 0
+        self._last = ledger.FIRST
         self._lock = threading.Lock()
         self.ready = threading.Event()  # set once the ledger was read for the first time
 

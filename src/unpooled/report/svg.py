@@ -151,7 +151,8 @@ def _slanted_names(columns: Sequence[str], left: float, width: float, top: int, 
 
 def profiles(columns: Sequence[str], means: np.ndarray, spreads: np.ndarray) -> str:
     """For each column a band with a dot (mean) and a line (one spread to either side) for each part: (k, d) each, scaled alike."""
-    k, lane = len(means), 10
+    k = len(means)
+    lane = 10
     band = k * lane + 10
     reach = float(np.abs(np.concatenate([means - spreads, means + spreads])).max(initial=1.0))
     middle = (NAMES + WIDTH - RIGHT) / 2
@@ -222,7 +223,8 @@ def dendrogram(
     labels: Sequence[str], left: Sequence[int] | np.ndarray, right: Sequence[int] | np.ndarray, heights: Numbers
 ) -> str:
     """Merges of `labels`: step s joins nodes left[s] and right[s] into node len(labels) + s; further right is later."""
-    step, start = 22, NAMES
+    step = 22
+    start = NAMES
     order = _leaf_order(len(labels), left, right)
     top = max(float(np.max(heights, initial=0.0)), 1e-12)
 

@@ -42,7 +42,8 @@ def _asked(fitted: dict[str, list], fed: Federation, cv: int | str) -> tuple[Sco
 
 def _in_process(fitted: dict[str, list], fed: Federation, cv: int | str) -> tuple[Scores, dict[str, tuple[str, ...]]]:
     """The same sums for any estimator, where the clients are in this process."""
-    total, metrics = None, {}
+    total = None
+    metrics = {}
     for index, client in enumerate(fed.here()):
         fold = np.full(len(client.w), index) if cv == "site" else _fold_of(client, int(cv))
         columns = []

@@ -288,10 +288,11 @@ class Describe(Estimator):
         assert state.found is not None
         rows = state.sums.seen.ravel()
         wanted = self._places(rows)
-        value = {(int(l), float(r)): v for l, r, v in zip(state.search.list, state.search.rank, state.found)}
-        look = [[value.get((l, r), np.nan) for r in row] for l, row in enumerate(wanted)]
+        values = np.full(wanted.shape, np.nan)
+        for of_list, rank, value in zip(state.search.list, state.search.rank, state.found):
+            values[int(of_list), wanted[int(of_list)] == rank] = value
         s, d = state.sums.seen.shape
-        found = np.asarray(look, dtype=np.float64).reshape(s, d, -1)
+        found = values.reshape(s, d, -1)
         p = np.atleast_1d(np.asarray(self.probabilities, dtype=np.float64))
         weight = quantile_rules.places(rows[:, None], p, self.method).weight.reshape(s, d, -1)
         m = len(p)
@@ -313,7 +314,9 @@ class Describe(Estimator):
         assert state.moments is not None
         names = names_of(fed, len(state.seen))
         _, levels = self._groups(fed, state)
-        self.names_, self.n_features_in_, self.n_samples_ = names, len(names), state.rows
+        self.names_ = names
+        self.n_features_in_ = len(names)
+        self.n_samples_ = state.rows
         quantiles, ends = self._looked_up(state)
         found = results.Levels(names, state.column, state.value)
         slots = results.slots(state.sums, state.moments, found, quantiles, ends, self.min_count)

@@ -129,9 +129,11 @@ def _level_name(about: Any, column: str, value: float) -> str:
 
 def _missing_line(found: dict, j: int) -> list[list[str]]:
     """The line of missing values; nothing where none are missing."""
-    gaps = [float(s["table"]["missing"][j]) for s in found.values()]
-    shares = [_share(gap, s["rows"]) for gap, s in zip(gaps, found.values())]
-    return [["  missing, n (%)", *shares]] if any(gap > 0 for gap in gaps) else []
+    gaps = [float(slot["table"]["missing"][j]) for slot in found.values()]
+    if not any(gap > 0 for gap in gaps):
+        return []
+    shares = [_share(gap, slot["rows"]) for gap, slot in zip(gaps, found.values())]
+    return [["  missing, n (%)", *shares]]
 
 
 def _share(rows: float, total: float) -> str:

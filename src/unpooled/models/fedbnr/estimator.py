@@ -264,7 +264,8 @@ class FedBNR(KernelRegression):
 
     def step(self, fed: Federation, state: State) -> tuple[State, dict]:
         """Two SUMs: statistics of the last layer, then a gradient or local training."""
-        self.seed_, state = state.seed, state._replace(round=state.round + 1)
+        self.seed_ = state.seed
+        state = state._replace(round=state.round + 1)
         try:
             stats = sum_statistics(fed, state.design, **self._asks())
         except TooFewClients:

@@ -206,7 +206,8 @@ def log_likelihood(rows: ProbeRows, scores: np.ndarray) -> np.ndarray:  # (...)
 
 def own_intercepts(rows: ProbeRows, begin: np.ndarray, steps: int) -> np.ndarray:  # (k, c)
     """What the client's own label shares add to the scores of each probe, by Newton steps from `begin`."""
-    own, c = begin, rows.classes
+    own = begin
+    c = rows.classes
     hits = np.bincount(rows.y, weights=rows.w, minlength=c)
     for _ in range(steps):
         p = np.exp(log_softmax(rows.scores + own[:, None, :]))

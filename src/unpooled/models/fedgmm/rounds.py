@@ -237,7 +237,8 @@ def joint_e_step(
     Gaussian k has the weight s_ik = sum_j pi_kj P_j for row i; given k, learner j has the share pi_kj P_j / s_ik.
     """
     xp = namespace(z)
-    pi, log_p = like(pi, z).clip(min=MIN_WEIGHT), xp.swapaxes(log_p, -1, -2)  # (..., m, n)
+    pi = like(pi, z).clip(min=MIN_WEIGHT)
+    log_p = xp.swapaxes(log_p, -1, -2)  # (..., m, n)
     top = xp.amax(log_p, axis=-2, keepdims=True)
     p = xp.exp(log_p - top)
     s = (pi @ p).clip(min=MIN_WEIGHT)  # (..., k, n)

@@ -171,7 +171,8 @@ def final(
     point: Point, client: Client, *, family: str, link: str, offset: int, intercept: bool, learn_alpha: bool
 ) -> Final:
     """Score, curvature and information at the fitted point, its deviance and its squared residuals."""
-    parts, alpha = [], float(point.alpha)
+    parts = []
+    alpha = float(point.alpha)
     for block in _blocks(point, client, offset, intercept):
         z, y, w, shift = block
         eta = z.eta(point.coef) + shift

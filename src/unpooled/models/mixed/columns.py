@@ -27,7 +27,8 @@ class Columns:
 
     def __init__(self, kinds: Sequence[str], levels: Sequence[int]):
         """Kinds of the columns, and levels of the discrete ones (0 for others)."""
-        self.kinds, self.levels = tuple(kinds), tuple(int(n) for n in levels)
+        self.kinds = tuple(kinds)
+        self.levels = tuple(int(n) for n in levels)
 
     @classmethod
     def of(cls, option: Mapping[str, Any]) -> Columns:

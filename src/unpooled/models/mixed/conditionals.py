@@ -91,7 +91,9 @@ def moments(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Mean (n, u) and covariance (n, u, u) of the columns `wanted`, none of them discrete, given what is there of each row."""
     r = responsibilities(params, x, columns, shape)
-    n, k, u = len(x), r.shape[1], len(wanted)
+    n = len(x)
+    k = r.shape[1]
+    u = len(wanted)
     means = np.zeros((n, k, u))
     covs = np.zeros((n, k, u, u))
     _by_gaussian(means, covs, params.gaussian, x, columns, shape, wanted)

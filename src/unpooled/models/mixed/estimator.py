@@ -312,7 +312,8 @@ class MixedMixture(PersonalWeights, FittedMixedMixture, DensityMixin, Estimator)
         self.probabilities_ = params.levels
         self.count_means_ = params.mean
         self.count_dispersions_ = params.dispersion
-        self.n_components_, self.n_features_in_ = len(block.weights), len(self.kinds_)
+        self.n_components_ = len(block.weights)
+        self.n_features_in_ = len(self.kinds_)
         self.gaussian_columns_ = [self._name(j) for j in kinds.gaussian]
         self.count_columns_ = [self._name(j) for j in kinds.counts]
         self.level_probabilities_ = {

@@ -246,10 +246,12 @@ class GaussianMixture(PersonalWeights, MixtureFace, DensityMixin, Estimator):
         chosen = em.chosen(candidates, rows, shape, self.reg_covar) if self.history_ else 0
         best = candidates[chosen]
         self._set_params(best.params)
-        self.converged_, self.lower_bound_ = bool(best.converged), float(best.loglik)
+        self.converged_ = bool(best.converged)
+        self.lower_bound_ = float(best.loglik)
         self.lower_bounds_ = [row["loglik"] for row in self.history_]
         self.n_rows_ = rows
-        self.bic_, self.aic_ = em.bic(best, rows, shape), em.criterion(best, rows, 2.0, shape)
+        self.bic_ = em.bic(best, rows, shape)
+        self.aic_ = em.criterion(best, rows, 2.0, shape)
         bics = [(len(c.params.weights), em.bic(c, rows, shape)) for c in candidates]
         self.bics_ = {k: min(bic for size, bic in bics if size == k) for k, _ in bics}
         if self.personal_weights:

@@ -79,10 +79,11 @@ def _wilks(shares: np.ndarray, f: int, h: int, e: float) -> Result:
     below = f**2 + h**2 - 5
     power = np.sqrt((f**2 * h**2 - 4) / below) if below > 0 else 1.0
     df = float(f * h)
-    rest = (e + h - (f + h + 1) / 2) * power - (df - 2) / 2
+    factor = e + h - (f + h + 1) / 2  # Bartlett's
+    rest = factor * power - (df - 2) / 2
     root = np.exp(log_ratio / power)
     ratio = (1 - root) / root * rest / df
-    return Result(-(e + h - (f + h + 1) / 2) * log_ratio, df, float(f_law.sf(ratio, df, rest)))
+    return Result(-factor * log_ratio, df, float(f_law.sf(ratio, df, rest)))
 
 
 def _pillai(trace: float, f: int, h: int, e: float) -> Result:

@@ -172,7 +172,8 @@ def newton(at: At, client: Client, *, family: str, cv: int) -> Both:
 
 def intercepts(own: Prepared, family: str, slopes: np.ndarray) -> np.ndarray:
     """(v,) the site's own intercepts for given slopes; those that predict left-out rows have a weak prior."""
-    z, y = own.rows.z, own.rows.y[:, None]
+    z = own.rows.z
+    y = own.rows.y[:, None]
     shift = z[:, 1:] @ slopes.T
     weak = weak_prior(slopes.shape[0])
     total = own.versions.sum(0)

@@ -63,7 +63,8 @@ def concept_tests(
     """
     rank = float(apart.rank)
     own = float(apart.own_loss)
-    df_intercepts, df_all = sites - 1, rank - q  # degrees of freedom
+    df_intercepts = sites - 1  # degrees of freedom
+    df_all = rank - q
     df_slopes = df_all - df_intercepts
     if family == "normal":
         whole = homogeneity.f_test(2 * (common - own), df_all, 2 * own, n - rank)

@@ -58,7 +58,8 @@ def client_residuals(fitted: Fitted, client: Client, *, spec: dict) -> ClientRes
     mean, variance = bayes_linear.left_out_together(fitted.posterior, z, y, group_of(fitted.design, client))
     residuals = (y - mean) / np.sqrt(variance)
     clipped = np.clip(residuals, -MAX_RESIDUAL, MAX_RESIDUAL)
-    both, rows = np.stack([clipped, np.abs(clipped)]), w.sum()  # (2, n, o)
+    both = np.stack([clipped, np.abs(clipped)])  # (2, n, o)
+    rows = w.sum()
     total = w @ both
     present = np.asarray(float(rows > 0))
     counts = calibration.histogram(residuals, w).astype(np.float32)

@@ -173,7 +173,8 @@ def curvature(hazard: Hazard, client: Client, *, columns: dict) -> Curvature:
 @client("survival.scores_by_site", SUM, batched=False)
 def scores_by_site(means: Means, client: Client, *, columns: dict) -> Curvature:
     """The product of the client's score with itself, for standard errors that hold when a site's patients are alike."""
-    hazard, at = means.hazard, means.hazard.at
+    hazard = means.hazard
+    at = means.hazard.at
     rows = survival_rows(client, columns)
     z = _standard(rows, at.scale)
     step = last_step(at.starts, rows.time)

@@ -52,9 +52,12 @@ def _confusion(found: dict[str, Any], confusion: np.ndarray) -> str:
     """The confusion matrix as a heat map, at most MOST_CLASSES classes."""
     classes = [str(c) for c in found["classes"]][:MOST_CLASSES]
     some = confusion[: len(classes), : len(classes)]
-    shares = some / np.maximum(confusion.sum(1)[: len(classes), None], 1e-300)
+    rows = confusion.sum(1)[: len(classes), None]
+    shares = some / np.maximum(rows, 1e-300)
     texts = [[f"{v:,.0f}" for v in row] for row in some]
-    picture = svg.shades([f"is {c}" for c in classes], [f"predicted {c}" for c in classes], shares, texts)
+    down = [f"is {c}" for c in classes]
+    across = [f"predicted {c}" for c in classes]
+    picture = svg.shades(down, across, shares, texts)
     return markup.figure(picture, "Rows by their class (down) and by the predicted class (across).")
 
 
