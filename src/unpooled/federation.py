@@ -133,9 +133,8 @@ class Journal:
         if self.record is not None:
             self.record(row)
         self.answered = tally.names
-        if ask.kind != KEYS and tally.answered < max(
-            1, min_clients
-        ):  # layers that ask for keys count the answers themselves
+        counts = ask.kind != KEYS  # layers that ask for keys count the answers themselves
+        if counts and tally.answered < max(1, min_clients):
             raise TooFewClients(self._too_few(row, min_clients))
 
     def _too_few(self, row: Exchange, min_clients: int) -> str:

@@ -171,8 +171,8 @@ def _most_common(values: Sequence[str]) -> str:
 
 def _scales(name: str, held: Mapping[str, ColumnProfile]) -> Iterator[Finding]:
     """Sites whose numbers are standardised, below zero, or a known factor away from the others."""
-    quantiles = {site: c.quantiles for site, c in held.items() if c.kind in NUMBERS and c.quantiles and not c.constant}
-    quantiles = {site: q for site, q in quantiles.items() if not _few_values(held[site])}
+    numeric = {site: c for site, c in held.items() if c.kind in NUMBERS and c.quantiles and not c.constant}
+    quantiles = {site: c.quantiles for site, c in numeric.items() if not _few_values(c)}
     if len(quantiles) < 2:
         return
     standard = [site for site in quantiles if held[site].standardised]
@@ -185,24 +185,33 @@ def _scales(name: str, held: Mapping[str, ColumnProfile]) -> Iterator[Finding]:
         text = "a quarter of its values or more are below 0, elsewhere hardly any: it is on another scale"
         yield Finding("unit", name, below, f"column {name!r}: {text}")
         return
-    middle = scales.middle_site(quantiles)
-    between = scales.between_sites(list(quantiles.values()))
-    odd = {site: scales.difference(q, quantiles[middle], between) for site, q in quantiles.items() if site != middle}
-    if sum(map(bool, odd.values())) > len(odd) / 2 + 0.5:  # it is the middle one that differs
-        other = next(site for site, text in odd.items() if text)
-        odd = {middle: scales.difference(quantiles[middle], quantiles[other], between)}
-    if not any(odd.values()):
-        odd = {
-            site: scales.multiple(q, [v for s, v in quantiles.items() if s != site]) for site, q in quantiles.items()
-        }
-    for site, text in odd.items():
+    for site, text in _other_scales(quantiles).items():
         if text:
             yield Finding("unit", name, site, f"column {name!r}: {text}")
 
 
+def _other_scales(quantiles: Mapping[str, list[float]]) -> dict[str, str]:
+    """site -> what is odd about its scale, "" for nothing."""
+    middle = scales.middle_site(quantiles)
+    between = scales.between_sites(list(quantiles.values()))
+    odd = {site: scales.difference(q, quantiles[middle], between) for site, q in quantiles.items() if site != middle}
+    n_odd = sum(map(bool, odd.values()))
+    if n_odd > len(odd) / 2 + 0.5:  # it is the middle one that differs
+        other = next(site for site, text in odd.items() if text)
+        odd = {middle: scales.difference(quantiles[middle], quantiles[other], between)}
+    if any(odd.values()):
+        return odd
+    return {site: scales.multiple(q, _of_others(site, quantiles)) for site, q in quantiles.items()}
+
+
+def _of_others(site: str, quantiles: Mapping[str, list[float]]) -> list[list[float]]:
+    """The quantiles of all other sites."""
+    return [q for other, q in quantiles.items() if other != site]
+
+
 def _like_others(site: str, quantiles: Mapping[str, list[float]]) -> bool:
     """Whether a site's numbers have about the level and the spread of the others'."""
-    return scales.alike(quantiles[site], [q for other, q in quantiles.items() if other != site])
+    return scales.alike(quantiles[site], _of_others(site, quantiles))
 
 
 def _below_zero(quantiles: Mapping[str, list[float]]) -> str | None:
