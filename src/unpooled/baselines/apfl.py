@@ -63,7 +63,7 @@ def personal_round(
     return Trained(n[..., None] * found.shared[0], n, learner.reported(loglik, client, rows))
 
 
-def descend(learner: Trainer, client: Client, rows: Rows, p: Personal, adaptive: bool) -> Personal:
+def descend(learner: Trainer, client: Client, rows: Rows, models: Personal, adaptive: bool) -> Personal:
     """The models after the local epochs.
 
     On each minibatch the shared model takes a gradient step of its own loss, the personal model one of the mixture's
@@ -75,15 +75,15 @@ def descend(learner: Trainer, client: Client, rows: Rows, p: Personal, adaptive:
         active = like(real.any(-1), w)[..., None, None]  # clients without rows in this batch do not move
         w = w * real
         s = one * (w / w.sum(-1, keepdims=True).clip(min=1e-12))[..., None]
-        mixed = p.alpha * p.own[0] + (1 - p.alpha) * p.shared[0]
+        mixed = models.alpha * models.own[0] + (1 - models.alpha) * models.shared[0]
         g_mixed = clipped(learner.net.gradient(mixed, x, y, s), learner.clip)
-        g_shared = clipped(learner.net.gradient(p.shared[0], x, y, s), learner.clip)
-        slope = ((p.own[0] - p.shared[0]) * g_mixed).sum(-1)[..., None]
-        shared = _moved(learner, p.shared, g_shared, active)
-        own = _moved(learner, p.own, p.alpha * g_mixed, active)
-        alpha = (p.alpha - learner.lr * active * slope).clip(0, 1) if adaptive else p.alpha
-        p = Personal(shared, own, alpha)
-    return p
+        g_shared = clipped(learner.net.gradient(models.shared[0], x, y, s), learner.clip)
+        slope = ((models.own[0] - models.shared[0]) * g_mixed).sum(-1)[..., None]
+        shared = _moved(learner, models.shared, g_shared, active)
+        own = _moved(learner, models.own, models.alpha * g_mixed, active)
+        alpha = (models.alpha - learner.lr * active * slope).clip(0, 1) if adaptive else models.alpha
+        models = Personal(shared, own, alpha)
+    return models
 
 
 def _moved(learner: Trainer, before: tuple[Array, Array], g: Array, active: Array) -> tuple[Array, Array]:

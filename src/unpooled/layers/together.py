@@ -110,18 +110,18 @@ def together(fed: Federation, fits: Sequence[Callable[[Federation], Any]], grids
     results: dict[int, Any] = {}
     waiting = len(feds)
     while waiting:
-        heard = sorted((events.get() for _ in range(waiting)), key=lambda s: s.fit)
-        asked = [s for s in heard if s.ask is not None]
-        results |= {s.fit: s.result for s in heard if s.ask is None}
-        failed = next((s.error for s in heard if s.error is not None), None)
+        heard = sorted((events.get() for _ in range(waiting)), key=lambda event: event.fit)
+        asked = [event for event in heard if event.ask is not None]
+        results |= {event.fit: event.result for event in heard if event.ask is None}
+        failed = next((event.error for event in heard if event.error is not None), None)
         try:
             if failed is not None:
                 raise failed
             _answer(fed, asked, feds, grids)
         except BaseException:
-            for s in asked:
-                if feds[s.fit].totals.empty():
-                    feds[s.fit].totals.put(Stopped())
+            for event in asked:
+                if feds[event.fit].totals.empty():
+                    feds[event.fit].totals.put(Stopped())
             raise
         waiting = len(asked)
     return [results[i] for i in range(len(feds))]
@@ -140,10 +140,10 @@ def _run(own: FitFederation, fit: Callable[[Federation], Any], events: queue.Que
 def _answer(fed: Federation, asked: Sequence[Event], feds: Sequence[FitFederation], grids: Mapping[str, Ask]) -> None:
     """Put the questions of one round, those of a kind together."""
     kinds: dict[str, list[Event]] = {}
-    for s in asked:
-        assert s.ask is not None
-        shared = s.ask.name in grids and [step.name for step in s.ask.steps] == [VIEW]
-        kinds.setdefault(s.ask.name if shared else f"{s.ask.name} {s.fit}", []).append(s)
+    for event in asked:
+        assert event.ask is not None
+        shared = event.ask.name in grids and [step.name for step in event.ask.steps] == [VIEW]
+        kinds.setdefault(event.ask.name if shared else f"{event.ask.name} {event.fit}", []).append(event)
     for group in kinds.values():
         for i in range(0, len(group), MOST):
             _ask_together(fed, group[i : i + MOST], feds, grids)
@@ -159,10 +159,10 @@ def _ask_together(
         total = fed.sum(first, group[0].down)
         feds[group[0].fit].totals.put((total, fed.journal.exchanges[-1]))
         return
-    asks = [_options(s) for s in group]
-    total = fed.sum(grids[first.name].using(asks=asks), tuple(s.down for s in group))
-    for s, part in zip(group, total.parts):
-        feds[s.fit].totals.put((part, fed.journal.exchanges[-1]))
+    asks = [_options(event) for event in group]
+    total = fed.sum(grids[first.name].using(asks=asks), tuple(event.down for event in group))
+    for event, part in zip(group, total.parts):
+        feds[event.fit].totals.put((part, fed.journal.exchanges[-1]))
 
 
 def _options(event: Event) -> dict[str, Any]:

@@ -73,26 +73,26 @@ def _columns(
     """Columns that a site lacks, calls by another name, or has in addition to the others."""
     wanted = _wanted(profiles, by_column, declared)
     told: set[tuple[str, str]] = set()
-    for p in profiles:
-        lacking = [c for c in wanted if c not in p.names and c not in p.lacks]
-        extra = [c for c in p.names if c not in wanted and c in by_column and c not in (declared or ())]
+    for profile in profiles:
+        lacking = [c for c in wanted if c not in profile.names and c not in profile.lacks]
+        extra = [c for c in profile.names if c not in wanted and c in by_column and c not in (declared or ())]
         for name in lacking:
-            others = [c for site, c in by_column.get(name, {}).items() if site != p.name]
-            twin = counterpart(name, p, [e for e in extra if (p.name, e) not in told], others)
+            others = [c for site, c in by_column.get(name, {}).items() if site != profile.name]
+            twin = counterpart(name, profile, [e for e in extra if (profile.name, e) not in told], others)
             if twin is not None:
-                told.add((p.name, twin))
+                told.add((profile.name, twin))
                 yield Finding(
                     "name",
                     name,
-                    p.name,
+                    profile.name,
                     f"has no column {name!r}; its column {twin!r} looks like it",
                     f'{name} = "{twin}"',
                 )
             else:
-                yield Finding("column", name, p.name, f"has no column {name!r}", f"{name} = false")
+                yield Finding("column", name, profile.name, f"has no column {name!r}", f"{name} = false")
         for name in extra:
-            if (p.name, name) not in told:
-                yield Finding("column", name, p.name, f"has a column {name!r} that other sites do not have")
+            if (profile.name, name) not in told:
+                yield Finding("column", name, profile.name, f"has a column {name!r} that other sites do not have")
 
 
 def _wanted(
