@@ -154,7 +154,9 @@ def check(parts: Sequence[Part], whole: bool = True) -> None:
         _check_weights(part)
     if not any(p.w is None or float(p.w.sum()) for p in parts):
         raise BadData("sample_weight is zero in every row: give some rows a weight")
-    lo, hi = (np.stack(ends) for ends in zip(*(_range(p.x) for p in parts)))  # (clients, d)
+    ranges = [_range(p.x) for p in parts]
+    lo = np.stack([low for low, _ in ranges])  # (clients, d)
+    hi = np.stack([high for _, high in ranges])
     _check_finite(parts, lo, hi)
     if whole:
         _check_informative(parts, lo, hi)
@@ -182,8 +184,9 @@ def check_complete(clients: Iterable[Any]) -> None:
 def _check_alike(part: Part, first: Part) -> None:
     """Refuse a client whose columns, type of numbers or labels differ from those of the first client."""
     if _kind(part.x) != _kind(first.x):
-        a, b = (f"{d} columns of {dtype} on {device}" for d, dtype, device in (_kind(part.x), _kind(first.x)))
-        raise BadData(f"{part.where} holds {a} but {first.where} holds {b}: give all clients the same")
+        ours = "{} columns of {} on {}".format(*_kind(part.x))
+        theirs = "{} columns of {} on {}".format(*_kind(first.x))
+        raise BadData(f"{part.where} holds {ours} but {first.where} holds {theirs}: give all clients the same")
     if (part.y is None) != (first.y is None):
         without, other = (part, first) if part.y is None else (first, part)
         raise BadData(f"{without.where} has no labels but {other.where} has: give labels to all or to none")

@@ -181,10 +181,11 @@ def named_part(name: str, data: Any, y: Any, w: Any, roles: Roles, where: str, k
         y = columns.pop("y", y)  # y of an npz file is its labels
     if roles.label is not None and own.get(roles.label, Own()).lacks:
         raise BadData(f"{where} lacks the labels {roles.label!r}, as its columns say: leave it out of this fit")
-    y, w, groups = (
-        pick(columns, column, role, where) if column else given
-        for (role, column), given in zip(roles._asdict().items(), (y, w, None))
-    )
+    if roles.label:
+        y = pick(columns, roles.label, "label", where)
+    if roles.sample_weight:
+        w = pick(columns, roles.sample_weight, "sample_weight", where)
+    groups = pick(columns, roles.by, "by", where) if roles.by else None
     if roles.label is not None:
         y = labels_of(kinds.of(roles.label), y, own.get(roles.label, Own()), where)
     if roles.columns is not None:

@@ -30,7 +30,8 @@ def score(truth: Labels, found: Labels) -> Scores:
     names = sorted(truth)
     if sorted(found) != names or any(len(truth[n]) != len(found[n]) for n in names):
         raise BadData("truth and found must name the same clients, with one label for each row")
-    y, z = ([np.asarray(side[n]) for n in names] for side in (truth, found))
+    y = [np.asarray(truth[name]) for name in names]
+    z = [np.asarray(found[name]) for name in names]
     rows = [len(a) for a in y]
     all_y = np.concatenate(y)
     all_z = np.concatenate(z)

@@ -75,11 +75,10 @@ def _model(run: RunFolder) -> Part:
     sentences = [_sentence(lead(run))]
     if run.model is None:
         sentences.append("The run has not finished: this card has no model yet.")
-    sentences.append(
-        f"Settings: {', '.join(f'{k} = {v!r}' for k, v in settings.items())}."
-        if settings
-        else "All settings are defaults."
-    )
+    if settings:
+        sentences.append(f"Settings: {', '.join(f'{k} = {v!r}' for k, v in settings.items())}.")
+    else:
+        sentences.append("All settings are defaults.")
     return Part("Model", sentences, [Table(("", ""), list(shown.items()))])
 
 
@@ -211,11 +210,8 @@ def _privacy(run: RunFolder) -> Part:
         )
     else:
         sentences.append("No single answer was asked for.")
-    sentences.append(
-        _sentence(privacy_line(run))
-        if privacy_line(run)
-        else "No noise was added: there is no guarantee of differential privacy."
-    )
+    noise = privacy_line(run) or "No noise was added: there is no guarantee of differential privacy."
+    sentences.append(_sentence(noise))
     sentences.append(f"{size(sum(e['bytes_up'] for e in run.ledger))} were sent by all sites together.")
     return Part("Privacy", sentences)
 

@@ -108,11 +108,9 @@ def figure(picture: str, caption: str) -> str:
     if not picture:
         return ""
     label = escape(unescape(re.sub(r"<[^>]*>", "", caption)))
-    wide = (
-        ' class="wide" tabindex="0" role="group" aria-label="picture, scrolls sideways"'
-        if 'class="big"' in picture
-        else ""
-    )
+    wide = ""
+    if 'class="big"' in picture:
+        wide = ' class="wide" tabindex="0" role="group" aria-label="picture, scrolls sideways"'
     named = picture.replace('role="img"', f'role="img" aria-label="{label}"', 1)
     return f"<figure><div{wide}>{named}</div><figcaption>{caption}</figcaption></figure>"
 

@@ -42,7 +42,8 @@ def _table(rows: float, seen: np.ndarray, mean: np.ndarray, x: np.ndarray, xx: n
         better = mean + x / seen
         variance = np.where(seen > 1, np.maximum(xx - x**2 / seen, 0.0) / (seen - 1), np.nan)
     enough = (seen >= least) & (seen > 0)
-    mean, sd = (np.where(enough, a, np.nan) for a in (better, np.sqrt(variance)))
+    mean = np.where(enough, better, np.nan)
+    sd = np.where(enough, np.sqrt(variance), np.nan)
     return {"n": seen, "missing": rows - seen, "mean": mean, "sd": sd}
 
 

@@ -208,7 +208,8 @@ def e_step(
     judged = plan.hold_out or learner.hold_out
     joint_loglik = (held_out * expected.log_p).sum(-1)
     log_labels = expected.log_p - _log_inputs(joint.gaussians, z, pi, plan) if judged else 0 * expected.log_p
-    held_labels, trained_labels = ((part * log_labels).sum(-1) for part in (held_out, train))
+    held_labels = (held_out * log_labels).sum(-1)
+    trained_labels = (train * log_labels).sum(-1)
     answer = JointStats(stats, pairs, joint_loglik, held_labels, trained_labels, held_out.sum(-1))
     return answer, rows._replace(w=train), expected.r
 

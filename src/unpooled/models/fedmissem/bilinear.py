@@ -52,7 +52,8 @@ def learned(side: str, p: int) -> np.ndarray:
 
 def begin(n_sites: int, n_dates: int, rank: int, level: float, rng: np.random.Generator) -> Factors:
     """A constant table, and small random factors."""
-    left, right = (rng.normal(scale=0.1, size=(n, 2 + rank)) for n in (n_sites, n_dates))
+    left = rng.normal(scale=0.1, size=(n_sites, 2 + rank))
+    right = rng.normal(scale=0.1, size=(n_dates, 2 + rank))
     left[:, :2] = (0.0, 1.0)
     right[:, :2] = (1.0, level)
     return Factors(left, right)

@@ -298,8 +298,11 @@ class FedMissEM(Estimator):
 
         ax = ax or plt.subplots(figsize=(8, 4))[1]
         t = np.arange(len(self.totals_)) if times is None else np.asarray(times, float)
-        low, high = (self.totals_ + sign * Z90 * self.totals_std_ for sign in (-1, 1))
-        ax.fill_between(t, np.maximum(low, 0.0) if self.family_ != "gaussian" else low, high, alpha=0.25, lw=0)
+        low = self.totals_ - Z90 * self.totals_std_
+        high = self.totals_ + Z90 * self.totals_std_
+        if self.family_ != "gaussian":
+            low = np.maximum(low, 0.0)
+        ax.fill_between(t, low, high, alpha=0.25, lw=0)
         ax.plot(t, self.totals_, lw=0.8)
         ax.plot(t, smooth(t, self.totals_, share), lw=2)
         ax.set(xlabel="date", ylabel="total over sites")

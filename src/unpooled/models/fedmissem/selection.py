@@ -65,7 +65,8 @@ class Fitted(NamedTuple):
 def fresh(model: Model, fold: int, factors: Factors) -> Candidate:
     """A candidate before its first step."""
     q = factors.left.shape[1] - 1
-    sites, dates = (np.zeros((len(side), q, q)) for side in factors)
+    sites = np.zeros((len(factors.left), q, q))
+    dates = np.zeros((len(factors.right), q, q))
     return Candidate(model, fold, factors, factors, np.inf, 1.0, sites, dates, False)
 
 

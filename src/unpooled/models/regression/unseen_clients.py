@@ -124,7 +124,8 @@ def check_clients(recalibrate: bool | str, fed: Federation) -> None:
 
 def warn_if_no_better_than_the_mean(seen: ClientResiduals, scale: np.ndarray) -> None:
     """Warn when clients left out are predicted no better than by the mean of all."""
-    error, spread = (float(np.sqrt((scale**2 * total / seen.rows).mean())) for total in (seen.errors, seen.spread))
+    error = float(np.sqrt((scale**2 * seen.errors / seen.rows).mean()))
+    spread = float(np.sqrt((scale**2 * seen.spread / seen.rows).mean()))
     if error >= spread:
         warnings.warn(
             f"clients left out are predicted with an error of {error:.4g}, the mean of all targets has {spread:.4g}: "

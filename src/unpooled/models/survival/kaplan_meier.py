@@ -66,6 +66,13 @@ def exits(steps: Steps, client: Client, *, columns: dict) -> Exits:
     return Exits(table(inside & rows.died), table(inside & ~rows.died), early)
 
 
+def _within(end: np.ndarray, survival: np.ndarray) -> np.ndarray:
+    """Ends of intervals in [0, 1]; where survival is 0 or 1, so are they."""
+    end = np.clip(end, 0.0, 1.0)
+    end = np.where(survival <= 0, 0.0, end)
+    return np.where(survival >= 1, 1.0, end)
+
+
 class KaplanMeier(Estimator):
     """Survival curves of all clients' patients, with Greenwood's intervals and the log-rank test between groups.
 
@@ -199,12 +206,13 @@ class KaplanMeier(Estimator):
         with np.errstate(divide="ignore", invalid="ignore"):
             relative = np.sqrt(self.variance_) / s
             if self.intervals == "plain":
-                ends = s - z * np.sqrt(self.variance_), s + z * np.sqrt(self.variance_)
+                lower = s - z * np.sqrt(self.variance_)
+                upper = s + z * np.sqrt(self.variance_)
             else:
                 away = z * relative / np.log(s)
-                ends = np.exp(-np.exp(np.log(-np.log(s)) - away)), np.exp(-np.exp(np.log(-np.log(s)) + away))
-        lower, upper = (np.where(s >= 1, 1.0, np.where(s <= 0, 0.0, np.clip(e, 0.0, 1.0))) for e in ends)
-        return lower, upper
+                lower = np.exp(-np.exp(np.log(-np.log(s)) - away))
+                upper = np.exp(-np.exp(np.log(-np.log(s)) + away))
+        return _within(lower, s), _within(upper, s)
 
     def _medians(self) -> np.ndarray:
         """The first time at which half of a group has died, inf where that never happens."""

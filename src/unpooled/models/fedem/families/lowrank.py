@@ -155,7 +155,8 @@ class LowRank(base.Plain, Numbers):
 
     def change(self, old: Params, new: Params) -> float:
         """Of the natural parameters: factors may rotate without changing them."""
-        before, after = (p.left @ p.right.T for p in (old, new))
+        before = old.left @ old.right.T
+        after = new.left @ new.right.T
         return float(np.sqrt(np.mean((after - before) ** 2)) / max(np.sqrt(np.mean(before**2)), 1e-3))
 
     # ---- cells: mean, its inverse, log likelihood, and the loss of a table of natural parameters ----
