@@ -55,11 +55,11 @@ def moves(down: Seeds, client: Client, *, batch: int) -> Moves:
     label = nearest(x, down.seeds)
     order = np.argsort(label + client.rng.uniform(0, 0.5, len(x)))  # by seed, at random within one
     x, label = x[order], label[order]
-    first = np.searchsorted(label, label)
-    group = np.unique(label * (len(x) + 1) + (np.arange(len(x)) - first) // batch, return_inverse=True)[1]
+    place = np.arange(len(x)) - np.searchsorted(label, label)  # within the rows of its seed
+    _, first, group = np.unique(label * (len(x) + 1) + place // batch, return_index=True, return_inverse=True)
     n = np.bincount(group)
     rows = np.stack([np.bincount(group, column) for column in x.T], axis=1) / n[:, None]
-    seed = label[np.unique(group, return_index=True)[1]]
+    seed = label[first]
     return Moves(seed, down.rate * (rows - down.seeds[seed]))
 
 

@@ -43,8 +43,12 @@ def load(name: str, *, clients: int = 5, alpha: float = 1.0) -> Collection:
 
 def _by_owner(x: np.ndarray, y: np.ndarray, columns: list[str], owner: np.ndarray, names: list[str]) -> Collection:
     """One client per name, with the rows whose entry in `owner` is the place of that name."""
-    rows = {name: owner == i for i, name in enumerate(names)}
-    return Collection({n: x[r] for n, r in rows.items()}, columns, {n: y[r] for n, r in rows.items()})
+    by_client = {}
+    labels = {}
+    for i, name in enumerate(names):
+        by_client[name] = x[owner == i]
+        labels[name] = y[owner == i]
+    return Collection(by_client, columns, labels)
 
 
 # ---- hospitals: synthetic patients ----

@@ -192,13 +192,11 @@ def ellipses(centres: np.ndarray, covs: np.ndarray, sizes: np.ndarray, x_label: 
     unit = min((WIDTH - LEFT - RIGHT) / span[0], (height - BOTTOM - TOP) / span[1])  # the same on both axes
     origin = np.array([LEFT + (WIDTH - LEFT - RIGHT - unit * span[0]) / 2, height - BOTTOM])
     body = f'<path d="M{LEFT},{TOP}V{height - BOTTOM}H{WIDTH - RIGHT}" fill="none" stroke="{AXIS}"/>'
+    xs = origin[0] + unit * (centres[:, 0] - low[0])
+    ys = origin[1] - unit * (centres[:, 1] - low[1])
     for c in np.argsort(-sizes):
-        x = origin[0] + unit * (centres[c, 0] - low[0])
-        y = origin[1] - unit * (centres[c, 1] - low[1])
-        body += _ellipse(x, y, covs[c], unit, PALETTE[c % len(PALETTE)])
-    for c in range(len(centres)):
-        x = origin[0] + unit * (centres[c, 0] - low[0])
-        y = origin[1] - unit * (centres[c, 1] - low[1])
+        body += _ellipse(xs[c], ys[c], covs[c], unit, PALETTE[c % len(PALETTE)])
+    for c, (x, y) in enumerate(zip(xs, ys)):
         body += f'<circle cx="{x:.1f}" cy="{y:.1f}" r="10" fill="#fff" stroke="{PALETTE[c % len(PALETTE)]}" stroke-width="2"/>'
         body += f'<text x="{x:.1f}" y="{y + 4:.1f}" text-anchor="middle" font-size="11">{c + 1}</text>'
     return _figure(height, body + _axis_names(x_label, y_label, height))

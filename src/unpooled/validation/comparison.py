@@ -115,8 +115,11 @@ def _named(models: Mapping[str, Any] | Sequence[Any]) -> dict[str, Any]:
     if isinstance(models, Mapping):
         return {str(name): model for name, model in models.items()}
     given = list(models) if isinstance(models, Sequence) else [models]
-    names = [type(m).__name__ for m in given]
-    return {f"{n} {i + 1}" if names.count(n) > 1 else n: m for i, (n, m) in enumerate(zip(names, given))}
+    classes = [type(model).__name__ for model in given]
+    named = {}
+    for i, (name, model) in enumerate(zip(classes, given)):
+        named[f"{name} {i + 1}" if classes.count(name) > 1 else name] = model
+    return named
 
 
 def _check(models: dict[str, Any], fed: Federation, cv: int | str) -> None:

@@ -28,13 +28,15 @@ def held_out_losses(
 
 def _asked(fitted: dict[str, list], fed: Federation, cv: int | str) -> tuple[Scores, dict[str, tuple[str, ...]]]:
     """One SUM, for all models and folds."""
-    kinds, down = [], []
+    kinds = []
+    down = []
     for models in fitted.values():
         options, coefs, scales, alphas = zip(*(m.scoring() for m in models))
         kinds.append(options[0])  # the same for the models of all folds
         down.append(Fitted(np.stack(coefs), np.array(scales), np.array(alphas)))
     folds, sites = (0, fed.names) if cv == "site" else (int(cv), [])
-    levels = level_counts(fed.schema) if getattr(fed, "schema", None) is not None else []
+    schema = getattr(fed, "schema", None)
+    levels = [] if schema is None else level_counts(schema)
     ask = held_out.using(models=kinds, folds=folds, sites=sites, levels=levels)
     total = tree.map(to_numpy, fed.sum(ask, tuple(down)))
     return total, {name: METRICS[options["kind"]] for name, options in zip(fitted, kinds)}

@@ -92,7 +92,8 @@ def whitening_of(second: np.ndarray, free: int) -> np.ndarray:  # (s, s)
     intercepts = np.arange(free) * wide + wide - 1
     slopes = np.delete(np.arange(len(second)), intercepts)
     across = second[np.ix_(slopes, intercepts)]
-    left = second[np.ix_(slopes, slopes)] - across @ np.linalg.pinv(second[np.ix_(intercepts, intercepts)]) @ across.T
+    of_intercepts = np.linalg.pinv(second[np.ix_(intercepts, intercepts)])
+    left = second[np.ix_(slopes, slopes)] - across @ of_intercepts @ across.T
     values, vectors = np.linalg.eigh(0.5 * (left + left.T))
     return (vectors / np.sqrt(np.maximum(values, 1e-4 * values.max()))) @ vectors.T
 

@@ -152,7 +152,8 @@ def discriminants(params: Params, label_means: LabelMeans, owner: np.ndarray, m:
 
 def _discriminant(means: Array, covs: Array, n: Array, x: Array, centre: Array) -> np.ndarray:
     """One learner over Gaussians with these means about `centre`; n (k, c) and x (k, c, d) are counts and sums by class."""
-    d, classes = means.shape[1], n.shape[1]
+    d = means.shape[1]
+    classes = n.shape[1]
     if n.sum() == 0:
         return np.zeros(classes * (d + 1))
     share = n.sum(1) / n.sum()

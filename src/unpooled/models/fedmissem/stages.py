@@ -94,7 +94,10 @@ def next_stage(model: Any, state: State, rng: np.random.Generator) -> State:
     """The candidates of the next stage, from those of the chosen model; a stage with a single model is left out."""
     best = state.candidates[0].model
     stage = state.stage + 1
-    models = selection.apart_models(best, model.penalty) if stage == APART else _rank_models(model, state, best)
+    if stage == APART:
+        models = selection.apart_models(best, model.penalty)
+    else:
+        models = _rank_models(model, state, best)
     single = len(models) == 1 and not state.judged
     state = state._replace(stage=stage, round=0)
     if single and stage == RANK:

@@ -96,6 +96,7 @@ def _log_det(cov: np.ndarray) -> float:
 
 def _join(parts: Parts, i: int, j: int) -> Parts:
     """The components with a pair merged into one."""
-    one = _pair(parts, i, j)
-    kept = [c for c in range(len(parts.weights)) if c not in (i, j)]
-    return Parts(*(np.concatenate([values[kept], np.asarray(new)[None]]) for values, new in zip(parts, one)))
+    merged = _pair(parts, i, j)
+    others = [c for c in range(len(parts.weights)) if c not in (i, j)]
+    joined = [np.concatenate([values[others], np.asarray(new)[None]]) for values, new in zip(parts, merged)]
+    return Parts(*joined)

@@ -139,8 +139,14 @@ class GaussianMixture(base.Clustered, Numbers):
     def unscale(self, params: Params, shift: np.ndarray, unit: np.ndarray) -> Params:
         """The parameters of rows x as those of rows shift + unit x."""
         covs = gaussian.unpack_covs(params.covs, self.shape)
-        square = {"diag": unit**2, "spherical": unit[0] ** 2}.get(self.shape, np.outer(unit, unit))
-        return Params(params.weights, shift + unit * params.means, gaussian.pack_covs(covs * square, self.shape))
+        if self.shape == "diag":
+            square = unit**2
+        elif self.shape == "spherical":
+            square = unit[0] ** 2
+        else:
+            square = np.outer(unit, unit)
+        means = shift + unit * params.means
+        return Params(params.weights, means, gaussian.pack_covs(covs * square, self.shape))
 
     # ---- the frame in which statistics are compressed ----
 
