@@ -146,7 +146,7 @@ def go(folder: Path, watch: Callable[[Any, Moment], None], fed: Any = None) -> A
         fed.journal.watch = Live(folder / "live.json")
         with _resume_hint(folder):
             for moment in estimator.rounds(fed, saved):
-                _record(folder, fed, moment, first=saved is None)
+                _record(folder, fed, moment)
                 watch(estimator, moment)
             estimator.save(folder / "model")
             if study_of(folder) is not None:
@@ -200,7 +200,7 @@ def exclusive(folder: Path) -> Iterator[None]:
 # ---- checkpoints ----
 
 
-def _record(folder: Path, fed: Any, moment: Moment, first: bool) -> None:
+def _record(folder: Path, fed: Any, moment: Moment) -> None:
     """Append to history and ledger, then write the checkpoint that refers to them."""
     rounds = len(moment.history)
     if rounds:

@@ -129,7 +129,7 @@ def starts(
     if len(columns.gaussian) > 1:
         kinds.append((gaussian_frame(found), shape, 1))
     if pure:
-        return [_whole(p, found) for p in _embedded(fed, found.frame, sizes, n_init, shape, columns, rng)]
+        return [_whole(p) for p in _embedded(fed, found.frame, sizes, n_init, shape, columns, rng)]
     tried = [*sizes, _larger(sizes, float(found.frame.rows))]
     guesses = [_embedded(fed, frame, tried, each, own, columns, rng) for frame, own, each in kinds]
     shapes = [own for (_, own, _), some in zip(kinds, guesses) for _ in some]
@@ -165,8 +165,8 @@ def _embedded(
     return initialization.starts(totals, frame, sizes, each, shape, rng)
 
 
-def _whole(params: mixture.Params, found: Seen) -> Params:
-    """A mixture of the Gaussian block as one of all columns, of which there are no others."""
+def _whole(params: mixture.Params) -> Params:
+    """A mixture of the Gaussian block as one of all columns, where there are no others."""
     none = np.zeros((len(params.weights), 0))
     return Params(params, none, none, none)
 
