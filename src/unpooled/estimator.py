@@ -48,7 +48,6 @@ class Estimator(BaseEstimator):
     random_state: Any
     encoding = "numbers"  # what rows of mixed columns look like to the model, see `data.tabled`
     scales_columns = False  # whether mixed columns are scaled by means and deviations over all clients
-    accepts_missing = False  # whether rows may have missing values, for scikit-learn's tags
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Complete the signature of a subclass that passes `**parameters` on, for scikit-learn, help() and repr()."""
@@ -188,10 +187,15 @@ class Estimator(BaseEstimator):
             if hasattr(self, stale):
                 delattr(self, stale)
 
+    @property
+    def takes_missing(self) -> bool:
+        """Whether rows may have missing values."""
+        return False
+
     def __sklearn_tags__(self):
         """scikit-learn's tags."""
         tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = self.accepts_missing
+        tags.input_tags.allow_nan = self.takes_missing
         return tags
 
     # ---- saving ----

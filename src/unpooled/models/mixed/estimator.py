@@ -142,7 +142,7 @@ class MixedMixture(PersonalWeights, FittedMixedMixture, DensityMixin, Estimator)
     """
 
     encoding = "codes"
-    accepts_missing = True
+    takes_missing = True
 
     def __init__(
         self,

@@ -113,7 +113,7 @@ class GaussianMixture(PersonalWeights, MixtureFace, DensityMixin, Estimator):
     [0, 1]
     """
 
-    accepts_missing = True
+    takes_missing = True
 
     def __init__(
         self,
