@@ -184,9 +184,8 @@ def check_complete(clients: Iterable[Any]) -> None:
 def _check_alike(part: Part, first: Part) -> None:
     """Refuse a client whose columns, type of numbers or labels differ from those of the first client."""
     if _kind(part.x) != _kind(first.x):
-        ours = "{} columns of {} on {}".format(*_kind(part.x))
-        theirs = "{} columns of {} on {}".format(*_kind(first.x))
-        raise BadData(f"{part.where} holds {ours} but {first.where} holds {theirs}: give all clients the same")
+        a, b = (f"{d} columns of {dtype} on {device}" for d, dtype, device in (_kind(part.x), _kind(first.x)))
+        raise BadData(f"{part.where} holds {a} but {first.where} holds {b}: give all clients the same")
     if (part.y is None) != (first.y is None):
         without, other = (part, first) if part.y is None else (first, part)
         raise BadData(f"{without.where} has no labels but {other.where} has: give labels to all or to none")

@@ -314,9 +314,7 @@ class Describe(Estimator):
         assert state.moments is not None
         names = names_of(fed, len(state.seen))
         _, levels = self._groups(fed, state)
-        self.names_ = names
-        self.n_features_in_ = len(names)
-        self.n_samples_ = state.rows
+        self.names_, self.n_features_in_, self.n_samples_ = names, len(names), state.rows
         quantiles, ends = self._looked_up(state)
         found = results.Levels(names, state.column, state.value)
         slots = results.slots(state.sums, state.moments, found, quantiles, ends, self.min_count)
