@@ -161,18 +161,23 @@ def clean() -> dict[str, Tables]:
     return found
 
 
-def main() -> None:
-    print(f"{len(MISMATCHES)} planted mismatches over four sites")
-    named = planted(2024)
-    print(f"named: {named} of {len(MISMATCHES)}\n\nclean federations")
+def print_findings(federations: dict[str, Tables]) -> None:
+    """Print every finding in federations without mismatches."""
+    print("\nclean federations")
     alarms = 0
-    for name, tables in clean().items():
+    for name, tables in federations.items():
         found = up.check(tables).findings
         alarms += len(found)
         print(f"  {name:<16} {len(found)} findings")
         for f in found:
             print(f"      {f.what}: {f.site}: {f.text}")
     print(f"findings in clean federations: {alarms}")
+
+
+def main() -> None:
+    print(f"{len(MISMATCHES)} planted mismatches over four sites")
+    print(f"named: {planted(2024)} of {len(MISMATCHES)}")
+    print_findings(clean())
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 import statsmodels.api as sm
+from check_mismatches import print_findings
 
 import unpooled as up
 
@@ -262,15 +263,8 @@ def clean() -> dict[str, Tables]:
 
 def main() -> None:
     print(f"{len(MISMATCHES)} planted mismatches over four sites")
-    print(f"named: {named(3024)} of {len(MISMATCHES)}\n\nclean federations")
-    alarms = 0
-    for name, tables in clean().items():
-        found = up.check(tables).findings
-        alarms += len(found)
-        print(f"  {name:<12} {len(found)} findings")
-        for f in found:
-            print(f"      {f.what}: {f.site}: {f.text}")
-    print(f"findings in clean federations: {alarms}")
+    print(f"named: {named(3024)} of {len(MISMATCHES)}")
+    print_findings(clean())
 
 
 if __name__ == "__main__":

@@ -120,8 +120,11 @@ def _epsilon(found: np.ndarray, threshold: float, delta: float) -> float:
 
 def less_work_at_the_server() -> None:
     """Fewer starts and public points: what the server makes of noisy totals is of no concern here, and fits are made by the thousand."""
-    start.STARTS, start.IMAGINED, start.EVENING = 2, 100, 1
-    cell_mixture.ITERATIONS, kmeans.STARTS = 10, 1
+    start.STARTS = 2
+    start.PUBLIC_POINTS = 100
+    start.KMEANS_STEPS = 1
+    cell_mixture.ITERATIONS = 10
+    kmeans.STARTS = 1
 
 
 def run(small: bool, seeds: int, out: Path, say: Callable[[str], None]) -> list[dict]:

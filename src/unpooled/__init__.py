@@ -4,6 +4,19 @@
     up.GaussianMixture(n_components=3).fit({"cleveland": X1, "budapest": X2, "zurich": X3})
 
 Names are imported when first used, so that `import unpooled` is fast, and torch and Flower are loaded only when needed.
+
+The files beside this one are the core. Read them in this order:
+
+- `client` (a participant and the questions it can be asked), `federation` (SUM, GATHER and TELL over clients), `local` and `jobs`
+  (all clients in this process), `estimator` (the loop of a fit)
+- `arrays` and `tree` (the values that are exchanged, and their checks), `wire` and `store` (as bytes, and on disk)
+- `runs`, `config`, `study`, `summary`, `saving`, `progress`, `certificate` (a fit that lasts: its folder, its file, its proof)
+- `checking` (a check of tables before a fit), `export` (to scikit-learn and JSON), `choices`, `parameters`, `names`, `errors` (helpers),
+  `cli` (the command)
+
+The packages: `models` and `baselines` (algorithms), `learners` (the classifiers that some train), `maths` (pure functions), `data`
+(tables to clients), `layers` (compression, masks, noise), `secure` and `privacy` (what masks and noise need), `validation` and `metrics`,
+`remote` and `flower` (networks), `node` (a site), `report`, `pages` and `commands` (what people see), `datasets` (experiments).
 """
 
 from importlib import import_module

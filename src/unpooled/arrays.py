@@ -61,7 +61,7 @@ def to_numpy(a: Any) -> np.ndarray:
 
 
 def doubles(a: Any) -> np.ndarray:
-    """The array as a NumPy array in double precision, in which sums are worked with at the server."""
+    """The array as a NumPy array in double precision, which the server uses for sums."""
     return to_numpy(a).astype(np.float64, copy=False)
 
 
@@ -95,9 +95,11 @@ def kind(a: Any) -> str:
     """The NumPy dtype kind ("f", "i", ...); an array on a GPU is not copied for it."""
     if isinstance(a, np.ndarray):
         return a.dtype.kind
-    if is_torch(a):
-        return "f" if a.is_floating_point() else "b" if str(a.dtype) == "torch.bool" else "i"
-    return np.asarray(a).dtype.kind
+    if not is_torch(a):
+        return np.asarray(a).dtype.kind
+    if a.is_floating_point():
+        return "f"
+    return "b" if str(a.dtype) == "torch.bool" else "i"
 
 
 def all_finite(a: Any) -> bool:

@@ -120,7 +120,7 @@ def compared(profiles: Sequence[Profile], declared: Schema | None = None, label:
     return Check(list(profiles), found, proposed(profiles, declared, found).to_toml())
 
 
-# ---- tables as they are ----
+# ---- tables before they are encoded ----
 
 
 def raw_tables(
@@ -138,7 +138,7 @@ def raw_tables(
 
 
 def _raw(data: Any, own: Mapping[str, Own], where: str) -> Any:
-    """Columns of one client as they are; where they cannot be read, the sentence that says why."""
+    """Unconverted columns of one client or, where they cannot be read, the sentence that says why."""
     data = data[0] if isinstance(data, tuple) else data
     if not tables.has_names(data):
         raise BadData(f"{where} is an array without names: a check compares columns by name, give frames or files")
@@ -149,8 +149,14 @@ def _raw(data: Any, own: Mapping[str, Own], where: str) -> Any:
 
 
 def _raw_by(columns: Columns, by: str) -> dict[str, Any]:
-    """Columns as they are, split into clients by the column `by`."""
+    """Unconverted columns, split into clients by the column `by`."""
     groups = as_texts(pick(columns, by, "by", "the data"))
-    rows = {name: groups.codes == i for i, name in enumerate(groups.levels)}
-    cut = lambda values, mine: values[mine] if hasattr(values, "codes") else np.asarray(values)[mine]  # noqa: E731
-    return {name: {c: cut(v, mine) for c, v in columns.items()} for name, mine in sorted(rows.items())}
+    tables = {name: _rows_of(columns, groups.codes == i) for i, name in enumerate(groups.levels)}
+    return dict(sorted(tables.items()))
+
+
+def _rows_of(columns: Columns, mine: np.ndarray) -> Columns:
+    """The rows of a table where `mine` (n,) is true."""
+    return {
+        name: values[mine] if hasattr(values, "codes") else np.asarray(values)[mine] for name, values in columns.items()
+    }

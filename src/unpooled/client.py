@@ -28,7 +28,7 @@ TELL = "tell"  # nothing comes back: clients act and keep the result
 STEP = "step"  # not asked by itself: what a layer does to an answer before it leaves
 VIEW = "view"  # not asked by itself: chooses the rows that a question is applied to
 KEYS = "keys"  # asked by layers: keys and shares of secrets, never anything about rows; it is not a round
-SMALL = "small"  # of `batched`: only small clients are worth stacking
+SMALL = "small"  # of `batched`: only small clients are stacked
 KINDS = (SUM, GATHER, TELL, STEP, VIEW, KEYS)
 
 
@@ -118,9 +118,9 @@ class Ask:
     name: str
     kind: str  # SUM, GATHER, TELL; STEP or VIEW for what a layer does
     answer: Callable[..., Tree]
-    batched: bool | str = True  # works on stacked clients, padding has weight 0; SMALL: for which that is worth it
+    batched: bool | str = True  # works on stacked clients, padding has weight 0; SMALL: only small clients are stacked
     adds: bool = False  # needs no state and adds over rows: clients may be merged, rows may be read in chunks
-    exact: bool = False  # its answers are never rounded on their way: nothing later would mend it
+    exact: bool = False  # its answers are never rounded on their way: no later round would correct the error
     in_process: bool = False  # gives rows away or misbehaves by design: never answered over a network
     brief: bool = False  # a chain of short array operations, for which threads of one process wait for each other
     options: Mapping[str, Any] = field(default_factory=dict)

@@ -131,7 +131,8 @@ class Estimator(BaseEstimator):
         while not moment.done:
             moment = self._next(fed, moment)
             yield moment
-        self.history_, self.n_iter_ = moment.history, len(moment.history)
+        self.history_ = moment.history
+        self.n_iter_ = len(moment.history)
         self.finish(fed, self.last_state(moment))
 
     def last_state(self, moment: Moment) -> Any:
@@ -187,6 +188,17 @@ class Estimator(BaseEstimator):
         for stale in ("feature_names_in_", "schema_", "design_columns_"):
             if hasattr(self, stale):
                 delattr(self, stale)
+
+    @property
+    def takes_missing(self) -> bool:
+        """Whether rows may have missing values."""
+        return False
+
+    def __sklearn_tags__(self):
+        """scikit-learn's tags."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = self.takes_missing
+        return tags
 
     # ---- saving ----
 
@@ -274,6 +286,6 @@ def _whole_signature(cls: type) -> inspect.Signature:
     """The constructor's signature with the base class's parameters in place of **parameters."""
     mine, above = [vars(c)["__init__"] for c in cls.__mro__ if "__init__" in vars(c)][:2]
     given = [p for p in inspect.signature(mine).parameters.values() if p.kind is not p.VAR_KEYWORD]
-    passed = inspect.signature(above).parameters.values()
     names = {p.name for p in given}
-    return inspect.Signature([*given, *(p.replace(kind=p.KEYWORD_ONLY) for p in passed if p.name not in names)])
+    passed_on = [p for p in inspect.signature(above).parameters.values() if p.name not in names]
+    return inspect.Signature(given + [p.replace(kind=p.KEYWORD_ONLY) for p in passed_on])

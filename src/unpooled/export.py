@@ -105,7 +105,9 @@ def _full_mixture(model: Any) -> Any:
     covariance_type = {3: "full", 2: "diag", 1: "spherical"}[covs.ndim]
     full = covariance_type == "full"
     made = GaussianMixture(len(covs), covariance_type=covariance_type)
-    made.weights_, made.means_, made.covariances_ = to_numpy(model.weights_), to_numpy(model.means_), covs
+    made.weights_ = to_numpy(model.weights_)
+    made.means_ = to_numpy(model.means_)
+    made.covariances_ = covs
     made.precisions_cholesky_ = np.linalg.inv(np.linalg.cholesky(covs)).swapaxes(1, 2) if full else covs**-0.5
     made.precisions_ = np.linalg.inv(covs) if full else 1 / covs
     made.converged_ = True
@@ -122,7 +124,8 @@ def _glm(model: Any) -> Any:
     if model.offset is not None or (model._family, link) != ("binomial", "logit"):
         raise _no_counterpart(model, f" of family {model._family!r}")
     made = LogisticRegression(C=np.inf)
-    made.coef_, made.intercept_ = np.atleast_2d(model.coef_), np.atleast_1d(model.intercept_)
+    made.coef_ = np.atleast_2d(model.coef_)
+    made.intercept_ = np.atleast_1d(model.intercept_)
     made.classes_ = np.array([0, 1])
     return made
 
@@ -132,7 +135,8 @@ def _bayesian(model: Any) -> Any:
     if np.size(model.coef_) != model.n_features_in_ or getattr(model, "group_by", None) is not None:
         raise _no_counterpart(model, " with groups, products of columns or several outputs")
     made = _linear(model)
-    made.coef_, made.intercept_ = np.ravel(to_numpy(model.coef_)), float(np.ravel(to_numpy(model.intercept_))[0])
+    made.coef_ = np.ravel(to_numpy(model.coef_))
+    made.intercept_ = float(np.ravel(to_numpy(model.intercept_))[0])
     return made
 
 
@@ -150,7 +154,8 @@ def _linear(model: Any) -> Any:
     from sklearn.linear_model import LinearRegression
 
     made = LinearRegression(fit_intercept=bool(np.any(model.intercept_)))
-    made.coef_, made.intercept_ = np.asarray(model.coef_), np.asarray(model.intercept_)[()]
+    made.coef_ = np.asarray(model.coef_)
+    made.intercept_ = np.asarray(model.intercept_)[()]
     return made
 
 
@@ -159,7 +164,8 @@ def _logistic(model: Any) -> Any:
     from sklearn.linear_model import LogisticRegression
 
     made = LogisticRegression()
-    made.coef_, made.intercept_ = np.atleast_2d(model.coef_), np.atleast_1d(model.intercept_)
+    made.coef_ = np.atleast_2d(model.coef_)
+    made.intercept_ = np.atleast_1d(model.intercept_)
     made.classes_ = np.asarray(model.classes_)
     return made
 

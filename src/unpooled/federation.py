@@ -51,7 +51,11 @@ class Tally:
 
     def __init__(self, journal: Journal, ask: Ask):
         """Count the answers of one exchange."""
-        self.journal, self.ask, self.answered, self.bytes_up, self.contents = journal, ask, 0, 0, ""
+        self.journal = journal
+        self.ask = ask
+        self.answered = 0
+        self.bytes_up = 0
+        self.contents = ""
         self.names: list[str] = []  # who answered, in the order of answers
         self.waiting: dict[str, str] = {}  # for whom the exchange waits, and why
         self.asked = 0
@@ -129,9 +133,8 @@ class Journal:
         if self.record is not None:
             self.record(row)
         self.answered = tally.names
-        if ask.kind != KEYS and tally.answered < max(
-            1, min_clients
-        ):  # layers that ask for keys count the answers themselves
+        counts = ask.kind != KEYS  # layers that ask for keys count the answers themselves
+        if counts and tally.answered < max(1, min_clients):
             raise TooFewClients(self._too_few(row, min_clients))
 
     def _too_few(self, row: Exchange, min_clients: int) -> str:
@@ -214,7 +217,7 @@ def cohort(names: Sequence[str], share: float, rng: np.random.Generator) -> list
 
 
 class Layer:
-    """A federation around a federation: override `wrap` to add a step to every question, or `sum` to work on the total."""
+    """A federation around a federation: override `wrap` to add a step to every question, or `sum` to change the total."""
 
     def __init__(self, inner: Federation):
         """Wrap `inner`, which must be a federation."""

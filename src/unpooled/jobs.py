@@ -59,19 +59,23 @@ def _slices(c: Client, rows: int) -> Iterator[Job]:
 def _blocks(clients: list[Client], rows: int) -> Iterator[Job]:
     """Neighbouring clients merged into blocks of about `rows` rows."""
     ends = np.cumsum([len(c.w) for c in clients])
-    for _, block in groupby(range(len(clients)), key=lambda i: (ends[i] - 1) // rows):
-        group = [clients[i] for i in block]
+    blocks: dict[int, list[Client]] = {}
+    for client, end in zip(clients, ends):
+        blocks.setdefault((end - 1) // rows, []).append(client)
+    for group in blocks.values():
         yield Job(group, group[0] if len(group) == 1 else _merge(group))
 
 
 def _merge(group: list[Client]) -> Client:
     """Several clients as one with all their rows."""
     join = namespace(group[0].x).concatenate
+    x = join([c.x for c in group])
     y = None if group[0].y is None else join([c.y for c in group])
-    return Client(f"{group[0].name}+...", join([c.x for c in group]), y, join([c.w for c in group]))
+    w = join([c.w for c in group])
+    return Client(f"{group[0].name}+...", x, y, w)
 
 
-def stacked_jobs(clients: Sequence[Client], cells: int = STACK_CELLS, padding: float = STACK_PADDING) -> Iterator[Job]:
+def stacked_jobs(clients: Sequence[Client], cells: int, padding: float) -> Iterator[Job]:
     """Clients of similar size padded to one width; padding has weight 0."""
     by_size: dict[int, list[Client]] = {}
     for c in clients:

@@ -241,7 +241,7 @@ class Local:
         """(job, result) pairs in order; at most a window of results is in memory."""
         with _one_blas_thread():
             jobs = list(jobs)
-            if threads == 1 or len(jobs) == 1 or _few_cells(jobs):  # starting a thread may take longer than the work
+            if threads == 1 or len(jobs) == 1 or _few_cells(jobs):  # starting a thread may take longer than the answer
                 yield from ((job, work(job)) for job in jobs)
                 return
             with ThreadPoolExecutor(threads) as pool:

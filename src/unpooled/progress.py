@@ -16,7 +16,9 @@ class Progress:
 
     def __init__(self, quiet: bool = False):
         """Note the time and whether standard error is a terminal."""
-        self.quiet, self.began, self.last = quiet, time.monotonic(), 0.0
+        self.quiet = quiet
+        self.began = time.monotonic()
+        self.last = 0.0
         # checked once: the live line replaces standard error by something that is not a terminal
         self.terminal = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
         self.status: Any = None

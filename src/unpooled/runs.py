@@ -53,7 +53,8 @@ class Live:
         now = time.monotonic()
         this = (tally.journal.round, tally.ask.name)
         if this != self._open:
-            self._open, self._since = this, datetime.now(UTC).isoformat(timespec="milliseconds")
+            self._open = this
+            self._since = datetime.now(UTC).isoformat(timespec="milliseconds")
         if now - self._written < LIVE_EVERY:
             return
         self._written = now
@@ -73,7 +74,7 @@ class Live:
 
 @message("run.Saved")
 class Saved(NamedTuple):
-    """A checkpoint on disk: a `Moment` without the history, which has a file of its own."""
+    """A checkpoint on disk: a `Moment` without the history, which has a separate file."""
 
     state: Tree
     rounds: int
@@ -145,7 +146,7 @@ def go(folder: Path, watch: Callable[[Any, Moment], None], fed: Any = None) -> A
         fed.journal.watch = Live(folder / "live.json")
         with _resume_hint(folder):
             for moment in estimator.rounds(fed, saved):
-                _record(folder, fed, moment, first=saved is None)
+                _record(folder, fed, moment)
                 watch(estimator, moment)
             estimator.save(folder / "model")
             if study_of(folder) is not None:
@@ -199,7 +200,7 @@ def exclusive(folder: Path) -> Iterator[None]:
 # ---- checkpoints ----
 
 
-def _record(folder: Path, fed: Any, moment: Moment, first: bool) -> None:
+def _record(folder: Path, fed: Any, moment: Moment) -> None:
     """Append to history and ledger, then write the checkpoint that refers to them."""
     rounds = len(moment.history)
     if rounds:
@@ -296,14 +297,15 @@ def fingerprint(fed: Any) -> str | None:
     for c in clients:
         digest.update(c.name.encode())
         for a in (c.x, c.y, c.w):
-            digest.update(
-                b"-"
-                if a is None
-                else np.ascontiguousarray(to_numpy(a)).astype(str).tobytes()
-                if to_numpy(a).dtype == object
-                else to_numpy(a).tobytes()
-            )
+            digest.update(b"-" if a is None else _bytes_of(to_numpy(a)))
     return digest.hexdigest()
+
+
+def _bytes_of(a: np.ndarray) -> bytes:
+    """The bytes of an array; of objects, such as labels, those of their texts."""
+    if a.dtype == object:
+        a = np.ascontiguousarray(a).astype(str)
+    return a.tobytes()
 
 
 # ---- how well it predicts ----

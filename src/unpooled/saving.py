@@ -22,7 +22,7 @@ _PACKAGES = {"": "unpooled", "baselines.": "unpooled.baselines"}
 
 
 def save(model: Any, folder: Path) -> Path:
-    """Write a fitted model into a folder; the history goes into a file of its own, one line per round."""
+    """Write a fitted model into a folder; the history goes into a separate file, one line per round."""
     check_is_fitted(model)
     fitted = {k: v for k, v in vars(model).items() if k.endswith("_") and not k.startswith("_") and k != "history_"}
     body = {"class": class_name(type(model)), "params": model.get_params(deep=False)}

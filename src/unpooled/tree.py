@@ -376,12 +376,19 @@ def iter_paths(t: Tree, at: str = "") -> Iterator[tuple[str, Any]]:
     elif isinstance(t, tuple | list):
         fields = getattr(t, "_fields", None)
         for i, c in enumerate(t):
-            yield from iter_paths(c, (f"{at}.{fields[i]}" if at else fields[i]) if fields else f"{at}[{i}]")
+            if fields:
+                path = f"{at}.{fields[i]}" if at else fields[i]
+            else:
+                path = f"{at}[{i}]"
+            yield from iter_paths(c, path)
     elif not isinstance(t, _STRUCTURE):
         yield at, t
 
 
 def describe(t: Tree) -> str:
     """The leaves of a value with their shapes, as text: "n (3), x (3 x 2), loglik"."""
-    shape = lambda a: f" ({' x '.join(str(s) for s in np.shape(a))})" if np.shape(a) else ""  # noqa: E731
-    return ", ".join(f"{path or 'value'}{shape(leaf)}" for path, leaf in iter_paths(t)) or "nothing"
+    leaves = []
+    for path, leaf in iter_paths(t):
+        shape = " x ".join(str(size) for size in np.shape(leaf))
+        leaves.append(f"{path or 'value'} ({shape})" if shape else path or "value")
+    return ", ".join(leaves) or "nothing"

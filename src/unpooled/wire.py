@@ -40,7 +40,9 @@ def pack(head: dict[str, Any], value: Tree = None) -> bytes:
     leaves = [a for a in tree.leaves(value) if not isinstance(a, int | float)]
     specs = [_spec(a, is_torch(leaf)) for a, leaf in zip(arrays, leaves, strict=True)]
     text = json.dumps({"unpooled": __version__, "head": head, "structure": structure, "arrays": specs}).encode()
-    return b"".join([MAGIC, len(text).to_bytes(4, "big"), text, *(_little_endian(a).tobytes() for a in arrays)])
+    length = len(text).to_bytes(4, "big")
+    numbers = [_little_endian(a).tobytes() for a in arrays]
+    return b"".join([MAGIC, length, text, *numbers])
 
 
 def _spec(a: np.ndarray, torch: bool) -> list[Any]:

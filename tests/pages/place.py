@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from unpooled.cli import main
+from unpooled.node import config
 
 STUDY = """\
 [study]
@@ -37,6 +38,27 @@ def make_node(folder, rows=200):
     (folder / "waiting").mkdir()
     (folder / "waiting" / "heart.toml").write_text(STUDY.format(seed=0))
     return folder
+
+
+def make_run(folder, out):
+    """A finished run of six rounds over two clients' files, in `out` below the folder."""
+    (folder / "clients").mkdir()
+    for i, name in enumerate(("north", "south")):
+        x = np.random.default_rng(i).normal(size=(80, 2))
+        np.savetxt(folder / "clients" / f"{name}.csv", x, delimiter=",", header="a,b", comments="")
+    text = '[model]\nname = "GaussianMixture"\nn_components = 2\nrandom_state = 0\ntol = 0.0\nmax_iter = 6\n'
+    (folder / "a.toml").write_text(text + '[data]\npath = "clients/*.csv"\n')
+    assert main(["run", str(folder / "a.toml"), "--out", str(folder / out)]) == 0
+    return folder / out
+
+
+@contextmanager
+def node_server(folder):
+    """The page of a node, served while the block lasts."""
+    from unpooled.pages import node
+
+    with serving(node.serve(config.read(folder / "node.toml"))) as server:
+        yield server
 
 
 @contextmanager

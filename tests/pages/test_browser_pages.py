@@ -8,7 +8,6 @@ import shutil
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 pytest.importorskip("starlette")
@@ -17,13 +16,13 @@ pytest.importorskip("playwright", reason="pip install playwright, and a Chromium
 
 from itertools import pairwise
 
-from place import STUDY, make_node, serving
+from place import STUDY, make_node, make_run, node_server, serving
 from playwright import sync_api
 
 from unpooled import study
 from unpooled.cli import main
 from unpooled.node import approval, config, policy
-from unpooled.pages import node, watch
+from unpooled.pages import watch
 from unpooled.pages.server import Server
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "report"))
@@ -68,7 +67,7 @@ def folder_(tmp_path):
 
 @pytest.fixture(name="server")
 def server_(folder):
-    with serving(node.serve(config.read(folder / "node.toml"))) as server:
+    with node_server(folder) as server:
         yield server
 
 
@@ -150,14 +149,7 @@ def test_another_site_cannot_approve_through_the_browser(browser, server, folder
 
 @pytest.fixture(name="run")
 def run_(tmp_path):
-    (tmp_path / "clients").mkdir()
-    for i, name in enumerate(("north", "south")):
-        x = np.random.default_rng(i).normal(size=(80, 2))
-        np.savetxt(tmp_path / "clients" / f"{name}.csv", x, delimiter=",", header="a,b", comments="")
-    text = '[model]\nname = "GaussianMixture"\nn_components = 2\nrandom_state = 0\ntol = 0.0\nmax_iter = 6\n'
-    (tmp_path / "a.toml").write_text(text + '[data]\npath = "clients/*.csv"\n')
-    assert main(["run", str(tmp_path / "a.toml"), "--out", str(tmp_path / "run")]) == 0
-    return tmp_path / "run"
+    return make_run(tmp_path, "run")
 
 
 def test_the_page_of_a_run_follows_by_itself(tab, run):

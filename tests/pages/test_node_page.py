@@ -11,14 +11,14 @@ pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
 pytest.importorskip("cryptography")
 
-from place import STUDY, ask, make_node, serving
+from place import STUDY, ask, make_node, node_server
 
 from unpooled import study
 from unpooled.cli import main
 from unpooled.errors import BadParameter
 from unpooled.node import approval, config, policy
 from unpooled.node.ledger import Ledger, Line, profile_line
-from unpooled.pages import ledger_view, node
+from unpooled.pages import ledger_view
 
 pytestmark = pytest.mark.network
 
@@ -30,7 +30,7 @@ def folder_(tmp_path):
 
 @pytest.fixture(name="server")
 def server_(folder):
-    with serving(node.serve(config.read(folder / "node.toml"))) as server:
+    with node_server(folder) as server:
         yield server
 
 
@@ -191,7 +191,7 @@ def test_what_left_is_told_in_words(folder):
     for i in range(5):
         book.note(line(i, study="ab" * 32, masked=True))
     book.note(line(9, kind="refused"))
-    with serving(node.serve(config.read(folder / "node.toml"))) as server:
+    with node_server(folder) as server:
         text = rehearsed(server)
         assert "5 answers have left" in text
         assert "1 question was refused" in text
@@ -255,7 +255,7 @@ def test_ten_thousand_lines_are_shown_a_page_at_a_time(folder):
     for i in range(10_000):
         book.note(line(i))
     path.write_text("".join(texts))
-    with serving(node.serve(config.read(folder / "node.toml"))) as server:
+    with node_server(folder) as server:
         text = rehearsed(server)
         assert "10,000" in text
         assert len(text) < 40_000
@@ -268,7 +268,7 @@ def test_ten_thousand_lines_are_shown_a_page_at_a_time(folder):
 
 def test_a_check_of_the_table_is_a_line_like_others(folder):
     Ledger(folder / "ledger.jsonl").note(profile_line({"rows": 80}))
-    with serving(node.serve(config.read(folder / "node.toml"))) as server:
+    with node_server(folder) as server:
         assert "a description of the table" in ask(server)[2]
 
 
@@ -284,7 +284,7 @@ def test_the_budget_is_told(folder):
     text = (folder / "policy.toml").read_text()
     (folder / "policy.toml").write_text(text.replace("[limits]", "[privacy]\nepsilon = 4.0\ndelta = 1e-6\n\n[limits]"))
     Ledger(folder / "ledger.jsonl").note(line(0, mu2=0.04, release="a", epsilon=4.0, delta=1e-6))
-    with serving(node.serve(config.read(folder / "node.toml"))) as server:
+    with node_server(folder) as server:
         assert re.search(r"epsilon 0\.\d\d of 4 spent \(delta 1e-06\), 1 looks", rehearsed(server))
 
 

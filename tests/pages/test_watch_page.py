@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
 
-from place import ask, serving
+from place import ask, make_run, serving
 
 from unpooled import runs
 from unpooled.cli import main
@@ -26,14 +26,7 @@ pytestmark = pytest.mark.network
 
 @pytest.fixture(name="run")
 def run_(tmp_path):
-    (tmp_path / "clients").mkdir()
-    for i, name in enumerate(("north", "south")):
-        x = np.random.default_rng(i).normal(size=(80, 2))
-        np.savetxt(tmp_path / "clients" / f"{name}.csv", x, delimiter=",", header="a,b", comments="")
-    text = '[model]\nname = "GaussianMixture"\nn_components = 2\nrandom_state = 0\ntol = 0.0\nmax_iter = 6\n'
-    (tmp_path / "a.toml").write_text(text + '[data]\npath = "clients/*.csv"\n')
-    assert main(["run", str(tmp_path / "a.toml"), "--out", str(tmp_path / "runs" / "one")]) == 0
-    return tmp_path / "runs" / "one"
+    return make_run(tmp_path, "runs/one")
 
 
 def unfinished(run):

@@ -1,6 +1,11 @@
 """The methods that the papers compare with, one per file, with the same interface as the models.
 
-A class is imported when it is first used. See each file for what it sends.
+A class is imported when it is first used. The first line of each file says what it sends.
+
+- Classifiers: `fedavg` first; `fedprox`, `fedavg_plus`, `local`, `apfl` and `pfedme` build on it; `ifca` is the base of `fesem` and
+  `fedsoft`; `fedem` (a mixture of learners), `clustered`. `rollback` is what models of single clients share.
+- Clusters: `centres` (the base), then `federated_kmeans`, `ffcm`, `kfed`, `afcl`; `local_em`; `pooled_clustering` as a reference.
+- Regression: `regression` (FedAvg and FedProx), then `pfedgp`, `fedloc`; `central_gp` with `exact_gp` as a reference.
 """
 
 from importlib import import_module

@@ -9,17 +9,17 @@ can.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from unpooled.arrays import Array, Float, Int, to_numpy
-from unpooled.baselines.centres import CentreModel
+from unpooled.baselines.centres import CentreModel, first_centres
 from unpooled.client import GATHER, Client, client
 from unpooled.estimator import Info
 from unpooled.federation import Federation
 from unpooled.maths.distances import nearest
-from unpooled.models import initialization as start
 from unpooled.tree import message
 
 
@@ -55,11 +55,11 @@ def moves(down: Seeds, client: Client, *, batch: int) -> Moves:
     label = nearest(x, down.seeds)
     order = np.argsort(label + client.rng.uniform(0, 0.5, len(x)))  # by seed, at random within one
     x, label = x[order], label[order]
-    first = np.searchsorted(label, label)
-    group = np.unique(label * (len(x) + 1) + (np.arange(len(x)) - first) // batch, return_inverse=True)[1]
+    place = np.arange(len(x)) - np.searchsorted(label, label)  # within the rows of its seed
+    _, first, group = np.unique(label * (len(x) + 1) + place // batch, return_index=True, return_inverse=True)
     n = np.bincount(group)
     rows = np.stack([np.bincount(group, column) for column in x.T], axis=1) / n[:, None]
-    seed = label[np.unique(group, return_index=True)[1]]
+    seed = label[first]
     return Moves(seed, down.rate * (rows - down.seeds[seed]))
 
 
@@ -165,10 +165,7 @@ class AFCL(CentreModel):
 
     def init(self, fed: Federation, rng: np.random.Generator) -> State:
         """Seeds from clustered local centres: one GATHER."""
-        frame = start.frame(fed)
-        found = start.centres(fed, frame, self.n_seeds, self.min_count)
-        seeds = frame.mean + frame.scale * start.cluster_centres(found, self.n_seeds, rng).x
-        self.scale_ = frame.scale
+        seeds, self.scale_ = first_centres(fed, self.n_seeds, self.min_count, rng)
         return State(seeds, {}, np.inf)
 
     def step(self, fed: Federation, state: State) -> tuple[State, Info]:
@@ -176,13 +173,23 @@ class AFCL(CentreModel):
         cohort = fed if self.fraction == 1.0 else fed.sample(self.fraction, fed.journal.rng)
         found = cohort.gather(moves.using(batch=self.batch), Seeds(state.seeds, np.asarray(self.rate)))
         asked = state.asked | {name: state.asked.get(name, 0.0) + 1 for name in found}
-        total = sum(asked.values())
-        objects = [to_numpy(m.move) / self.rate + state.seeds[m.seed] for m in found.values()]
-        rates = [np.full(len(m.seed), self.rate / (1 + asked[name] / total)) for name, m in found.items()]
-        order = fed.journal.rng.permutation(sum(len(o) for o in objects))
-        seeds = interact(state.seeds, np.concatenate(objects)[order], np.concatenate(rates)[order])
+        objects, rates = self._objects(state.seeds, found, asked)
+        order = fed.journal.rng.permutation(len(objects))
+        seeds = interact(state.seeds, objects[order], rates[order])
         moved = float(np.abs((seeds - state.seeds) / self.scale_).max())
         return State(seeds, asked, moved), {"moved": moved, "objects": len(order)}
+
+    def _objects(
+        self, seeds: np.ndarray, found: Mapping[str, Moves], asked: Mapping[str, float]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """(rows (n, d) that the moves reveal, learning rate (n,) of each): smaller for clients that were asked more often."""
+        total = sum(asked.values())
+        objects = []
+        rates = []
+        for name, answer in found.items():
+            objects.append(to_numpy(answer.move) / self.rate + seeds[answer.seed])
+            rates.append(np.full(len(answer.seed), self.rate / (1 + asked[name] / total)))
+        return np.concatenate(objects), np.concatenate(rates)
 
     def done(self, state: State, history: list[Info]) -> bool:
         """Whether no seed moved by more than `tol`."""

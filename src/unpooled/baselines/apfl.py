@@ -37,7 +37,7 @@ def personal_round(
 ) -> Trained:
     """The shared model after local epochs; the personal model is trained too and stays at the client.
 
-    With `roll_back` a personal model that became much worse is as it was before the round.
+    With `roll_back` a personal model that became much worse is reset to the one before the round.
     """
     learner = Trainer(**trainer)
     rows = learner.rows(client)
@@ -48,38 +48,42 @@ def personal_round(
     weight = like(client.state.get("alpha", np.full((*lead, 1), alpha)), rows.x)
     shared = theta + 0 * own
     found = descend(learner, client, rows, Personal((shared, 0 * own), (own, 0 * own), weight), adaptive)
-    trained, share = found.own[0], found.alpha
+    trained = found.own[0]
+    share = found.alpha
     if roll_back:
-        before, after = (a * m + (1 - a) * shared for a, m in ((weight, own), (share, trained)))
+        before = weight * own + (1 - weight) * shared
+        after = share * trained + (1 - share) * shared
         worse = much_worse(learner, client, rows, before, after)
         xp = namespace(own)
         trained = xp.where(worse, own, trained)
         share = xp.where(worse, weight, share)
-    client.state["own"], client.state["alpha"] = trained, share
+    client.state["own"] = trained
+    client.state["alpha"] = share
     n = rows.w.sum(-1)[..., None]
     return Trained(n[..., None] * found.shared[0], n, learner.reported(loglik, client, rows))
 
 
-def descend(learner: Trainer, client: Client, rows: Rows, p: Personal, adaptive: bool) -> Personal:
+def descend(learner: Trainer, client: Client, rows: Rows, models: Personal, adaptive: bool) -> Personal:
     """The models after the local epochs.
 
     On each minibatch the shared model takes a gradient step of its own loss, the personal model one of the mixture's
     loss.
     """
     order = minibatches(client, learner.epochs, learner.batch_size)
-    for real, x, y, w, one in batches(order, rows.x, rows.y, rows.w, certain(rows), moves=learner.moves(client, order)):
+    moves = learner.moves(client, order)
+    for real, x, y, w, one in batches(order, rows.x, rows.y, rows.w, certain(rows), moves=moves):
         active = like(real.any(-1), w)[..., None, None]  # clients without rows in this batch do not move
         w = w * real
         s = one * (w / w.sum(-1, keepdims=True).clip(min=1e-12))[..., None]
-        mixed = p.alpha * p.own[0] + (1 - p.alpha) * p.shared[0]
+        mixed = models.alpha * models.own[0] + (1 - models.alpha) * models.shared[0]
         g_mixed = clipped(learner.net.gradient(mixed, x, y, s), learner.clip)
-        g_shared = clipped(learner.net.gradient(p.shared[0], x, y, s), learner.clip)
-        slope = ((p.own[0] - p.shared[0]) * g_mixed).sum(-1)[..., None]
-        shared = _moved(learner, p.shared, g_shared, active)
-        own = _moved(learner, p.own, p.alpha * g_mixed, active)
-        alpha = (p.alpha - learner.lr * active * slope).clip(0, 1) if adaptive else p.alpha
-        p = Personal(shared, own, alpha)
-    return p
+        g_shared = clipped(learner.net.gradient(models.shared[0], x, y, s), learner.clip)
+        slope = ((models.own[0] - models.shared[0]) * g_mixed).sum(-1)[..., None]
+        shared = _moved(learner, models.shared, g_shared, active)
+        own = _moved(learner, models.own, models.alpha * g_mixed, active)
+        alpha = (models.alpha - learner.lr * active * slope).clip(0, 1) if adaptive else models.alpha
+        models = Personal(shared, own, alpha)
+    return models
 
 
 def _moved(learner: Trainer, before: tuple[Array, Array], g: Array, active: Array) -> tuple[Array, Array]:

@@ -126,7 +126,9 @@ class CentralGP(RegressorMixin, BaseEstimator):
 
         from unpooled.baselines import exact_gp
 
-        self.scaler_, self.offset_, self.unit_ = StandardScaler().fit(x), y.mean(), y.std()
+        self.scaler_ = StandardScaler().fit(x)
+        self.offset_ = y.mean()
+        self.unit_ = y.std()
         rows = torch.as_tensor(self.scaler_.transform(x), device=self.device)
         targets = torch.as_tensor(((y - self.offset_) / self.unit_)[:, None], device=self.device)
         start = [np.full(x.shape[1], 0.5 * np.log(x.shape[1])), np.zeros(()), np.log(FIRST_NOISE)]

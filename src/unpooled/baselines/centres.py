@@ -44,6 +44,14 @@ class CentreModel(Estimator):
 # ---- iterative algorithms ----
 
 
+def first_centres(fed: Federation, k: int, min_count: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """(k centres of the clients' own k-means centres (k, d), standard deviations of the columns (d,)); one GATHER."""
+    frame = start.frame(fed)
+    local = start.centres(fed, frame, k, min_count)
+    centres = start.cluster_centres(local, k, rng).x  # (k, d) standardised
+    return frame.mean + frame.scale * centres, frame.scale
+
+
 @message("centres.Centres")
 class Centres(NamedTuple):
     """Down: the current centres."""
@@ -62,17 +70,29 @@ class State(NamedTuple):
 class MovingCentres(CentreModel):
     """Base class of iterations that move centres; stops when no coordinate moves by more than `tol`."""
 
-    centers_init: Any
-    min_count: float
-    tol: float
+    def __init__(
+        self,
+        n_clusters: int = 8,
+        *,
+        centers_init: Any = None,
+        min_count: float = 5,
+        max_iter: int = 50,
+        tol: float = 1e-6,
+        random_state: Any = None,
+    ):
+        self.n_clusters = n_clusters
+        self.centers_init = centers_init
+        self.min_count = min_count
+        self.max_iter = max_iter
+        self.tol = tol
+        self.random_state = random_state
 
     def init(self, fed: Federation, rng: np.random.Generator) -> State:
         """The given centres, or clustered local centres of the clients (one GATHER)."""
         if self.centers_init is not None:
             return State(np.asarray(self.centers_init, dtype=float), np.inf)
-        frame = start.frame(fed)
-        found = start.centres(fed, frame, self.n_clusters, self.min_count)
-        return State(frame.mean + frame.scale * start.cluster_centres(found, self.n_clusters, rng).x, np.inf)
+        centres, _ = first_centres(fed, self.n_clusters, self.min_count, rng)
+        return State(centres, np.inf)
 
     def done(self, state: State, history: list[Info]) -> bool:
         """Whether no coordinate moved by more than `tol`."""

@@ -47,16 +47,21 @@ def _process(shape: Shape, rows: Tensor, kernel: Tensor, y: Tensor) -> Process:
     noise = torch.exp(shape.log_noise) * torch.eye(len(y), dtype=y.dtype, device=y.device)
     factor, failed = torch.linalg.cholesky_ex(kernel + noise)
     pull = torch.cholesky_solve(y, factor)
-    value = -0.5 * (y * pull).sum() - factor.diagonal().log().sum() - 0.5 * len(y) * math.log(2 * math.pi)
-    return Process(shape, rows, factor, pull, -math.inf if failed else float(value))
+    misfit = 0.5 * (y * pull).sum()
+    half_log_det = factor.diagonal().log().sum()
+    evidence = -misfit - half_log_det - 0.5 * len(y) * math.log(2 * math.pi)
+    return Process(shape, rows, factor, pull, -math.inf if failed else float(evidence))
 
 
 def predict(known: Process, new: Tensor) -> tuple[Tensor, Tensor]:
     """(mean, variance with noise) (q,) at new rows (q, d)."""
-    across = rbf(known.rows, new * torch.exp(-known.shape.log_scale), known.shape.log_signal)  # (n, q)
-    spread = torch.linalg.solve_triangular(known.factor, across, upper=False)
-    variance = torch.exp(known.shape.log_signal) - (spread * spread).sum(0)
-    return (across.mT @ known.pull)[:, 0], variance.clamp(min=0.0) + torch.exp(known.shape.log_noise)
+    shape = known.shape
+    scaled = new * torch.exp(-shape.log_scale)
+    across = rbf(known.rows, scaled, shape.log_signal)  # (n, q)
+    mean = (across.mT @ known.pull)[:, 0]
+    explained = torch.linalg.solve_triangular(known.factor, across, upper=False)
+    variance = torch.exp(shape.log_signal) - (explained * explained).sum(0)
+    return mean, variance.clamp(min=0.0) + torch.exp(shape.log_noise)
 
 
 def slope(shape: Shape, x: Tensor, y: Tensor) -> tuple[float, np.ndarray]:
@@ -85,8 +90,11 @@ def learn(shape: Shape, x: Tensor, y: Tensor, steps: int) -> Shape:
     def cost(flat: np.ndarray) -> tuple[float, np.ndarray]:
         """(- log p(y) / n, its gradient); a large constant where the gradient is not finite."""
         value, gradient = slope(at(flat), x, y)
-        return (-value / len(y), -gradient / len(y)) if np.isfinite(gradient).all() else (1e10, np.zeros_like(flat))
+        if not np.isfinite(gradient).all():
+            return 1e10, np.zeros_like(flat)
+        return -value / len(y), -gradient / len(y)
 
     start = torch.cat([p.reshape(-1) for p in shape]).cpu().numpy()
     bounds = [(-FARTHEST, FARTHEST)] * len(start)
-    return at(minimize(cost, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": steps}).x)
+    found = minimize(cost, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": steps})
+    return at(found.x)

@@ -200,7 +200,7 @@ class FedAvg(LearnerEstimator):
         self.personalise(fed)
 
     def keep_optimum(self, fed: Federation, state: Any) -> None:
-        """Set `C_`, and `optimum_`, by which clients judge a linear learner as it were without each row; one SUM at most."""
+        """Set `C_`, and `optimum_`, for leave-one-out predictions of a linear learner at the clients; one SUM at most."""
         if isinstance(state, exact.Path):
             self.C_ = state.C
             self.spread_ = state.spread

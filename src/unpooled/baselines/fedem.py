@@ -128,9 +128,8 @@ class FedEM(LearnerEstimator):
     def step(self, fed: Federation, state: State) -> tuple[State, Info]:
         """One SUM of the weighted learners."""
         trainer = self.at_round(state.trainer, state.round + 1)
-        total = self.cohort(fed).sum(
-            local_round.using(trainer=trainer, weighting=self.weighting), Learners(state.theta)
-        )
+        question = local_round.using(trainer=trainer, weighting=self.weighting)
+        total = self.cohort(fed).sum(question, Learners(state.theta))
         theta = average(total.theta, total.weight, state.theta)
         rows = total.mass.sum()
         return State(state.trainer, theta, total.mass / rows, state.round + 1), {"loglik": float(total.loglik / rows)}

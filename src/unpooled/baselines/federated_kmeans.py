@@ -5,7 +5,7 @@ From the same start the rounds are the pooled algorithm's iterations exactly.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -30,12 +30,14 @@ class Assigned(NamedTuple):
 @client("federated_kmeans.assign", SUM, adds=True)
 def assign(down: Centres, client: Client) -> Assigned:
     """Rows per nearest centre, the sums of their deviations from it, and the inertia."""
-    x, w = client.x, client.w
+    x = client.x
+    w = client.w
     labels = nearest(x, down.centres)
     member = (labels[..., None] == np.arange(len(down.centres))) * w[..., None]  # (..., n, k)
     n = member.sum(-2)
     sums = np.swapaxes(member, -1, -2) @ x - n[..., None] * down.centres
-    return Assigned(n, sums, (w * squared(x, down.centres).min(-1)).sum(-1))
+    inertia = (w * squared(x, down.centres).min(-1)).sum(-1)
+    return Assigned(n, sums, inertia)
 
 
 class FederatedKMeans(MovingCentres):
@@ -81,23 +83,6 @@ class FederatedKMeans(MovingCentres):
     >>> model.cluster_centers_.shape
     (2, 2)
     """
-
-    def __init__(
-        self,
-        n_clusters: int = 8,
-        *,
-        centers_init: Any = None,
-        min_count: float = 5,
-        max_iter: int = 50,
-        tol: float = 1e-6,
-        random_state: Any = None,
-    ):
-        self.n_clusters = n_clusters
-        self.centers_init = centers_init
-        self.min_count = min_count
-        self.max_iter = max_iter
-        self.tol = tol
-        self.random_state = random_state
 
     def step(self, fed: Federation, state: State) -> tuple[State, Info]:
         """One step of Lloyd's algorithm: one SUM; a centre without rows stays."""

@@ -71,10 +71,12 @@ def admm_step(down: Consensus, client: Client, *, inducing: int, rho: float, lip
     """
     x, y, w, _ = standard_rows(down.scaling, client, 0.0, 0)
     slope, loss = minus_evidence_slope(down.leaves, x, y, w, inducing)
-    dual = client.state.get("dual", tree.map(np.zeros_like, slope))
-    move = tree.map(lambda g, u: -(g + u) / (rho + lipschitz), slope, dual)
-    client.state["dual"] = dual = tree.map(lambda u, m: u + rho * m, dual, move)
-    return Vote(np.ones(()), tree.map(lambda z, m, u: z + m + u / rho, down.leaves, move, dual), np.asarray(loss))
+    dual: Any = client.state.get("dual", tree.map(np.zeros_like, slope))
+    move = {k: -(slope[k] + dual[k]) / (rho + lipschitz) for k in slope}  # theta - z
+    dual = {k: dual[k] + rho * move[k] for k in slope}
+    client.state["dual"] = dual
+    vote = {k: down.leaves[k] + move[k] + dual[k] / rho for k in slope}  # theta + dual / rho
+    return Vote(np.ones(()), vote, np.asarray(loss))
 
 
 @client("fedloc.expert", GATHER, batched=False, in_process=True)
@@ -216,11 +218,8 @@ class FedLoc(RegressorMixin, Estimator):
         votes = tree.map(to_numpy, fed.sum(ask, state.consensus))
         leaves = tree.map(lambda a: a / votes.clients, votes.leaves)
         moved = np.abs(tree.flatten(leaves) - tree.flatten(state.consensus.leaves)).max()
-        return State(state.consensus._replace(leaves=leaves)), {
-            "sums": 1,
-            "loss": float(votes.loss),
-            "moved": float(moved),
-        }
+        info = {"sums": 1, "loss": float(votes.loss), "moved": float(moved)}
+        return State(state.consensus._replace(leaves=leaves)), info
 
     def done(self, state: State, history: list[dict]) -> bool:
         """Whether no hyper-parameter moved by `tol` or more."""
@@ -229,7 +228,8 @@ class FedLoc(RegressorMixin, Estimator):
     def finish(self, fed: Federation, state: State) -> None:
         """One GATHER of the clients' Gaussian processes."""
         self.consensus_ = state.consensus
-        self.n_features_in_, self.n_sums_ = len(state.consensus.scaling.x_mean), 2 + len(self.history_)
+        self.n_features_in_ = len(state.consensus.scaling.x_mean)
+        self.n_sums_ = 2 + len(self.history_)
         found = fed.gather(expert.using(inducing=int(self.n_inducing)), state.consensus)
         self.experts_ = {name: tree.map(to_numpy, e) for name, e in found.items()}
 

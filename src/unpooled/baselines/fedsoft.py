@@ -37,7 +37,8 @@ def importances(learner: Trainer, theta: Array, rows: Rows, least: float) -> Mix
     """
     loglik = learner.log_likelihood(theta, rows)  # (..., n, k)
     best = chosen(loglik)
-    return Mixed(shares(shares(mass(best, rows.w)).clip(min=least)), (rows.w * (best * loglik).sum(-1)).sum(-1))
+    importance = shares(mass(best, rows.w)).clip(min=least)
+    return Mixed(shares(importance), (rows.w * (best * loglik).sum(-1)).sum(-1))
 
 
 @client("fedsoft.soft_round", SUM)
@@ -125,23 +126,6 @@ class FedSoft(Clusters):
         own = self.private(client)
         return (own["model"], np.ones(1)) if "model" in own else super().models(client)
 
-    def adapt(self, X: Any, y: Any = None) -> Any:
-        """The model of a new client: the centres, mixed by its importances.
-
-        Parameters
-        ----------
-        X : array of shape (n_samples, n_features)
-            The client's rows.
-        y : array of shape (n_samples,) or None, default=None
-            Their labels; None: the weights are chosen by the inputs alone.
-
-        Returns
-        -------
-        FedSoft
-            A copy with the client's own weights.
-        """
-        if y is None:
-            return self.adapt_to_inputs(X, "cluster")
-        learner = Trainer(**self.trainer_)
-        rows = learner.rows(Client("new", self._rows(X), np.asarray(y)))
-        return self.with_own({"cluster": to_numpy(importances(learner, self.theta_, rows, self.least).importance)})
+    def weights_for(self, learner: Trainer, rows: Rows) -> np.ndarray:
+        """A new client's weights (k,) of the centres: its importances."""
+        return to_numpy(importances(learner, self.theta_, rows, self.least).importance)

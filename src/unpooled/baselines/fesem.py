@@ -21,9 +21,10 @@ def nearest_round(down: Models, client: Client, *, trainer: dict) -> Trained:
     learner = Trainer(**trainer)
     rows = learner.rows(client)
     centres = like(down.theta, rows.x)
-    choice = (
-        like(_random_choice(client, len(centres)), rows.x) if "model" not in client.state else nearest(client, centres)
-    )
+    if "model" in client.state:
+        choice = nearest(client, centres)
+    else:
+        choice = like(_random_choice(client, len(centres)), rows.x)
     own = (choice @ centres)[..., None, :]
     loglik = learner.reported(learner.log_likelihood(own, rows)[..., 0], client, rows)
     up = train_chosen(learner, centres, client, rows, choice, loglik)

@@ -116,21 +116,13 @@ class FFCM(MovingCentres):
         aggregation: str = "average",
         fuzziness: float = 2.0,
         local_steps: int = 1,
-        centers_init: Any = None,
-        min_count: float = 5,
-        max_iter: int = 50,
         tol: float = 1e-5,
-        random_state: Any = None,
+        **parameters: Any,
     ):
-        self.n_clusters = n_clusters
+        super().__init__(n_clusters, tol=tol, **parameters)
         self.aggregation = aggregation
         self.fuzziness = fuzziness
         self.local_steps = local_steps
-        self.centers_init = centers_init
-        self.min_count = min_count
-        self.max_iter = max_iter
-        self.tol = tol
-        self.random_state = random_state
 
     def step(self, fed: Federation, state: State) -> tuple[State, Info]:
         """One SUM ("average") or one GATHER ("cluster")."""

@@ -69,9 +69,8 @@ def chosen(score: Array) -> Array:
 def train_chosen(learner: Trainer, theta: Array, client: Client, rows: Rows, choice: Array, loglik: Array) -> Trained:
     """The answer of a client that chose one model: that model after local epochs; the client keeps its choice."""
     client.state["cluster"] = to_numpy(choice)
-    begin = (choice @ like(theta, rows.x))[..., None, :]  # (..., 1, p)
-    sent = begin
-    begin = learner.with_own(begin, client, rows.x)
+    sent = (choice @ like(theta, rows.x))[..., None, :]  # (..., 1, p)
+    begin = learner.with_own(sent, client, rows.x)
     new = learner.keep_own(learner.train(begin, client, rows, certain(rows)), client, sent)
     weight = choice * rows.w.sum(-1)[..., None]
     small = (to_numpy(a).astype(np.float64) for a in (weight, loglik))
@@ -127,10 +126,9 @@ class Clusters(LearnerEstimator):
 
     def finish(self, fed: Federation, state: State) -> None:
         """Set the models, their shares of rows, and each client's cluster."""
-        places = range(len(state.theta))
-        theta = (
-            self.polish(fed, state.theta, state.trainer, "cluster", places) if "model" not in self.kept else state.theta
-        )
+        theta = state.theta
+        if "model" not in self.kept:  # the shared models are what clients use
+            theta = self.polish(fed, theta, state.trainer, "cluster", range(len(theta)))
         self.describe(fed, state.trainer, theta, *self.kept)
         self.weights_ = to_numpy(state.weight) / to_numpy(state.weight).sum()
         self.concepts_ = {name: int(own["cluster"].argmax()) for name, own in self.clients_.items() if "cluster" in own}
@@ -149,26 +147,30 @@ class Clusters(LearnerEstimator):
         return own.get("cluster", self.weights_)
 
     def adapt(self, X: Any, y: Any = None) -> Any:
-        """The model of a new client: that of the cluster with the least loss on its rows.
+        """The model of a new client, by its labelled rows or by the inputs alone.
 
         Parameters
         ----------
         X : array of shape (n_samples, n_features)
             The client's rows.
         y : array of shape (n_samples,) or None, default=None
-            Their labels; None: the cluster is chosen by the inputs alone.
+            Their labels; None: the weights are chosen by the inputs alone.
 
         Returns
         -------
         Clusters
-            A copy with the client's own choice.
+            A copy with the client's own weights.
         """
         if y is None:
             return self.adapt_to_inputs(X, "cluster")
         learner = Trainer(**self.trainer_)
         rows = learner.rows(Client("new", self._rows(X), np.asarray(y)))
+        return self.with_own({"cluster": self.weights_for(learner, rows)})
+
+    def weights_for(self, learner: Trainer, rows: Rows) -> np.ndarray:
+        """A new client's weights (k,) of the models: 1 for the model with the least loss."""
         loglik = to_numpy(learner.log_likelihood(self.theta_, rows)).sum(0)
-        return self.with_own({"cluster": chosen(loglik)})
+        return chosen(loglik)
 
 
 class IFCA(Clusters):

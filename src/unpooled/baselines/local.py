@@ -29,7 +29,7 @@ class Score(NamedTuple):
 def train_alone(down: Model, client: Client, *, trainer: dict) -> Score:
     """Local epochs on the client's own model, which starts from the one that was sent.
 
-    Where rows are held out the client keeps its best model, and goes on from it when another has become much worse.
+    Where rows are held out, the client keeps its best model and returns to it when a later one has become much worse.
     """
     learner = Trainer(**trainer)
     rows = learner.rows(client)

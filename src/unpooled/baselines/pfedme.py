@@ -39,7 +39,7 @@ def moreau_round(
 ) -> Envelope:
     """The client's copy of the shared model after local epochs; the personal model stays at the client.
 
-    With `roll_back` a personal model that became much worse is as it was before the round.
+    With `roll_back` a personal model that became much worse is reset to the one before the round.
     """
     learner = Trainer(**trainer)
     rows = learner.rows(client)

@@ -150,7 +150,8 @@ class PooledClustering(Estimator):
             if self.method == "gmm":
                 yield self._mixture(x, self.n_components, shape)
                 continue
-            least, waited = np.inf, 0
+            least = np.inf
+            waited = 0
             for k in range(1, self.n_components + 1):
                 model = self._mixture(x, k, shape)
                 yield model

@@ -74,7 +74,8 @@ def train_network(
     from unpooled.maths.torch_training import descend
 
     x, y, w, held = standard_rows(down.scaling, client, share, seed)
-    squares = ((predicted(spec, down, (x, y, w), loss) - y) ** 2).sum(-1)
+    errors = predicted(spec, down, (x, y, w), loss) - y
+    squares = (errors**2).sum(-1)
     mine = descend(spec, down.leaves, {}, (x, y, w), loss=loss, epochs=epochs, rate=rate, proximal=proximal)
     rows = w.sum(-1)
     weighted = {k: v * rows.reshape(rows.shape + (1,) * (v.ndim - rows.ndim)) for k, v in mine.items()}
@@ -241,7 +242,8 @@ class FedAvgRegression(RegressorMixin, Estimator):
         """Keep the network of the best round."""
         self.seed_ = state.seed
         self.network_ = Network(state.network.scaling, state.best)
-        self.best_round_, self.n_sums_ = state.best_round, 2 + len(self.history_)
+        self.best_round_ = state.best_round
+        self.n_sums_ = 2 + len(self.history_)
         self.n_features_in_ = len(state.network.scaling.x_mean)
 
     def predict(self, X: Any) -> np.ndarray:

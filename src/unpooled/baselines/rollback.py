@@ -16,9 +16,13 @@ MUCH_WORSE = 0.1  # of the log-likelihood
 
 def much_worse(learner: Trainer, client: Client, rows: Rows, before: Array, after: Array) -> Array:  # (..., 1, 1) bool
     """Whether the models `after` (..., 1, p) lost much of the log-likelihood of the models `before`, or diverged."""
-    old, new = (
-        _finite(learner.reported(learner.log_likelihood(m, rows)[..., 0], client, rows)) for m in (before, after)
-    )
+
+    def loglik(models: Array) -> np.ndarray:
+        """The log-likelihood (...,) that is reported of some models."""
+        return _finite(learner.reported(learner.log_likelihood(models, rows)[..., 0], client, rows))
+
+    old = loglik(before)
+    new = loglik(after)
     lost = new < old - MUCH_WORSE * np.abs(old)
     return like(lost, rows.x)[..., None, None] > 0
 

@@ -67,8 +67,10 @@ def claim(path: Path) -> str:
 def markdown(rows: list[dict[str, Any]]) -> str:
     """Rows as a table, a column for every key that any row has."""
     names = list(dict.fromkeys(key for row in rows for key in row))
-    lines = [names, ["---"] * len(names), *([_cell(row.get(n)) for n in names] for row in rows)]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    cells = [names, ["---"] * len(names)]
+    for row in rows:
+        cells.append([_cell(row.get(name)) for name in names])
+    return "\n".join(f"| {' | '.join(line)} |" for line in cells)
 
 
 def _cell(value: Any) -> str:

@@ -38,8 +38,10 @@ def _rounds(folder: Path) -> dict[str, int]:
 
 def _text(found: dict[str, Any]) -> str:
     """The status in lines."""
-    lines = [f"link {found['address']}: {len(found['nodes'])} nodes, {len(found['runs'])} runs"]
-    lines += [f"  node {n['name'] or n['id']}: {n['status']}" for n in found["nodes"]]
-    lines += [f"  run {r['id']}: {r['status']} since {r['since'][:19]}" for r in found["runs"][:10]]
+    nodes = found["nodes"]
+    runs = found["runs"]
+    lines = [f"link {found['address']}: {len(nodes)} nodes, {len(runs)} runs"]
+    lines += [f"  node {node['name'] or node['id']}: {node['status']}" for node in nodes]
+    lines += [f"  run {run['id']}: {run['status']} since {run['since'][:19]}" for run in runs[:10]]
     lines += [f"  {name}: {rounds} rounds" for name, rounds in found["rounds"].items()]
     return "\n".join(lines)

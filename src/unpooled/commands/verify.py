@@ -35,10 +35,9 @@ def run(args: argparse.Namespace) -> int:
         return 1 if wrong else 0
     for finding in wrong or findings[:1]:
         print(finding)
+    if wrong:
+        print(f"NOT certified: {len(wrong)} of {len(findings)} checks failed")
+        return 1
     ledgers = f"{len(args.ledger)} ledger{'s' if len(args.ledger) != 1 else ''}"
-    print(
-        f"NOT certified: {len(wrong)} of {len(findings)} checks failed"
-        if wrong
-        else f"certified: all {len(findings)} checks passed, with {ledgers}"
-    )
-    return 1 if wrong else 0
+    print(f"certified: all {len(findings)} checks passed, with {ledgers}")
+    return 0

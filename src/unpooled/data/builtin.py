@@ -31,7 +31,8 @@ def load(name: str, *, clients: int = 5, alpha: float = 1.0) -> Collection:
 
     bunch = getattr(datasets, f"load_{name}")()
     varies = np.ptp(bunch.data, axis=0) > 0  # three pixels of the digits are constant
-    x, y = bunch.data[:, varies], bunch.target
+    x = bunch.data[:, varies]
+    y = bunch.target
     if name == "diabetes":
         owner = partition.quantity_skew(len(y), clients, alpha=alpha, min_rows=2, random_state=0)
     else:
@@ -42,8 +43,12 @@ def load(name: str, *, clients: int = 5, alpha: float = 1.0) -> Collection:
 
 def _by_owner(x: np.ndarray, y: np.ndarray, columns: list[str], owner: np.ndarray, names: list[str]) -> Collection:
     """One client per name, with the rows whose entry in `owner` is the place of that name."""
-    rows = {name: owner == i for i, name in enumerate(names)}
-    return Collection({n: x[r] for n, r in rows.items()}, columns, {n: y[r] for n, r in rows.items()})
+    by_client = {}
+    labels = {}
+    for i, name in enumerate(names):
+        by_client[name] = x[owner == i]
+        labels[name] = y[owner == i]
+    return Collection(by_client, columns, labels)
 
 
 # ---- hospitals: synthetic patients ----
@@ -94,7 +99,11 @@ def _patients(n: int, shares: tuple, older: float, rng: np.random.Generator) -> 
     root = np.linalg.cholesky(correlation)
     x = GROUPS[rng.choice(3, n, p=shares)] + rng.standard_normal((n, len(COLUMNS))) @ root.T * SPREAD
     x[:, 0] = np.clip(x[:, 0] + older, 18, 99)
-    risk = -2.2 + 0.05 * (x[:, 0] - 60) + 0.025 * (x[:, 2] - 135) + 0.008 * (x[:, 5] - 210) + 0.01 * (x[:, 7] - 100)
+    by_age = 0.05 * (x[:, 0] - 60)
+    by_pressure = 0.025 * (x[:, 2] - 135)
+    by_cholesterol = 0.008 * (x[:, 5] - 210)
+    by_glucose = 0.01 * (x[:, 7] - 100)
+    risk = -2.2 + by_age + by_pressure + by_cholesterol + by_glucose  # log odds of an event
     event = rng.random(n) < 1 / (1 + np.exp(-risk))
     rounded = np.stack([np.round(column, places) for column, places in zip(x.T, DECIMALS)], axis=1)
     return rounded, event.astype(np.int64)

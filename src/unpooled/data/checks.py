@@ -100,7 +100,8 @@ def all_or_none_named(parts: Sequence[Part]) -> None:
 
 def labelled(parts: Sequence[Part]) -> list[Part]:
     """The parts without the rows that have no label, which are counted in a warning; a part without any label is refused."""
-    kept, counts = [], {}
+    kept = []
+    counts = {}
     for part in parts:
         gaps = _no_label(part)
         if gaps is None or not gaps.any():
@@ -153,7 +154,9 @@ def check(parts: Sequence[Part], whole: bool = True) -> None:
         _check_weights(part)
     if not any(p.w is None or float(p.w.sum()) for p in parts):
         raise BadData("sample_weight is zero in every row: give some rows a weight")
-    lo, hi = (np.stack(ends) for ends in zip(*(_range(p.x) for p in parts)))  # (clients, d)
+    ranges = [_range(p.x) for p in parts]
+    lo = np.stack([low for low, _ in ranges])  # (clients, d)
+    hi = np.stack([high for _, high in ranges])
     _check_finite(parts, lo, hi)
     if whole:
         _check_informative(parts, lo, hi)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -49,7 +50,8 @@ def names_of(tables: Sequence[Table], declared: Schema | None, union: bool) -> l
     """The columns that are used: those of the first client, or of any for a union; refused if clients differ otherwise."""
     unused = {c.name for c in declared or () if not c.used}
     lists = [[c for c in t.columns if c not in unused] for t in tables]
-    names = list(dict.fromkeys(c for held in (lists if union else lists[:1]) for c in held))
+    wanted = lists if union else lists[:1]
+    names = list(dict.fromkeys(chain.from_iterable(wanted)))
     for table, held in zip(tables, lists):
         lacks = [c for c in names if c not in held and not _lacks(table, c)]
         extra = [c for c in held if c not in names]
@@ -179,10 +181,11 @@ def named_part(name: str, data: Any, y: Any, w: Any, roles: Roles, where: str, k
         y = columns.pop("y", y)  # y of an npz file is its labels
     if roles.label is not None and own.get(roles.label, Own()).lacks:
         raise BadData(f"{where} lacks the labels {roles.label!r}, as its columns say: leave it out of this fit")
-    y, w, groups = (
-        pick(columns, column, role, where) if column else given
-        for (role, column), given in zip(roles._asdict().items(), (y, w, None))
-    )
+    if roles.label:
+        y = pick(columns, roles.label, "label", where)
+    if roles.sample_weight:
+        w = pick(columns, roles.sample_weight, "sample_weight", where)
+    groups = pick(columns, roles.by, "by", where) if roles.by else None
     if roles.label is not None:
         y = labels_of(kinds.of(roles.label), y, own.get(roles.label, Own()), where)
     if roles.columns is not None:

@@ -76,7 +76,9 @@ class Designed(Layer):
         clients.
         """
         super().__init__(inner)
-        self._schema, self._scale, self._levels = schema, scale, level_counts(schema)
+        self._schema = schema
+        self._scale = scale
+        self._levels = level_counts(schema)
         # of cohorts as well
         self._share: dict[str, Any] = {"mean": None, "scale": None, "local": None, "engine": inner}
 
@@ -117,7 +119,7 @@ class Designed(Layer):
         fed.tell(ask, down)
 
     def _way(self, ask: Ask) -> tuple[Any, Ask]:
-        """Whom to ask what: clients in this process hold their new columns, others make them for each question."""
+        """(federation, question) to ask: clients in this process hold their new columns, others make them for each question."""
         if ask.kind == KEYS or ask.name == moments.name:
             return self.inner, ask
         views = any(REGISTRY[step.name].kind == VIEW for step in ask.steps)  # they choose among the rows as they were

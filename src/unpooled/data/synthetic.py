@@ -57,7 +57,8 @@ def mixture(
     x = _draw(labels, means, full, rng)
     x = _with_gaps(x, missing, rng=rng)
     rows = _rows(labels, clients, alpha, rng)
-    by_client, their_labels = ({name: a[r] for name, r in rows.items()} for a in (x, labels))
+    by_client = {name: x[mine] for name, mine in rows.items()}
+    their_labels = {name: labels[mine] for name, mine in rows.items()}
     return Mixture(by_client, their_labels, weights, means, covariances)
 
 

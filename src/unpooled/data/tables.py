@@ -87,7 +87,8 @@ def clients_from(
         return data
     columns, kinds = _read_kinds(columns, schema, sites)
     if isinstance(data, Collection):
-        data, y = named_arrays(data), data.y if y is None else y
+        y = data.y if y is None else y
+        data = named_arrays(data)
     roles = _roles(y, label, sample_weight, by, columns)
     y, w, groups = (None if isinstance(v, str) else v for v in (y, sample_weight, by))
     data = listed(data)
@@ -139,8 +140,17 @@ def _roles(y: Any, label: str | None, sample_weight: Any, by: Any, columns: tupl
     """Which columns are labels, weights and clients, where they are given by name."""
     if label is not None and y is not None and not (isinstance(y, str) and y == label):
         raise BadParameter(f"both y= and label={label!r} say what the labels are: give one of them")
-    y, weight, groups = (v if isinstance(v, str) else None for v in (y if label is None else label, sample_weight, by))
-    return Roles(y, weight, groups, columns)
+    return Roles(
+        _name(y if label is None else label),
+        _name(sample_weight),
+        _name(by),
+        columns,
+    )
+
+
+def _name(given: Any) -> str | None:
+    """The name of a column, if one is given."""
+    return given if isinstance(given, str) else None
 
 
 # ---- many clients ----

@@ -98,9 +98,12 @@ def paper(
     rng = np.random.default_rng(random_state)
     common = _components(family, components, d, spread, rng)
     odd = _components(odd_family, components, d, spread, rng) if odd_family else common
-    common, odd = (c if tied else c.crossed() for c in (common, odd))
-    ordinary = clients if odd_family is None else clients - clients // 3
-    return _task([common] * ordinary + [odd] * (clients - ordinary), np.full(clients, rows), alpha, parts, rng)
+    if not tied:
+        common = common.crossed()
+        odd = odd.crossed()
+    n_odd = 0 if odd_family is None else clients // 3
+    owners = [common] * (clients - n_odd) + [odd] * n_odd
+    return _task(owners, np.full(clients, rows), alpha, parts, rng)
 
 
 def public(
@@ -113,16 +116,16 @@ def public(
     parts: tuple[float, float, float] = (0.6, 0.2, 0.2),
     random_state: Any = None,
 ) -> Task:
-    """The generator of the released code: covariance I / sqrt(d), half-spaces along differences of centres, lognormal
-    sizes.
-    """
+    """The generator of the released code: covariance I / sqrt(d), half-spaces along differences of centres, lognormal sizes."""
     rng = np.random.default_rng(random_state)
     mu = rng.uniform(-1, 1, (components, d))
     other = [(m + rng.integers(1, components)) % components for m in range(components)]
     v = (mu[other] - mu) * rng.choice([-1, 1], components)[:, None]
     common = Components("gaussian", mu, np.full_like(mu, d**-0.25), v, (mu * v).sum(-1))
-    drawn = np.minimum(100 + rng.lognormal(4, 2, clients), 1000).astype(int)
-    return _task([common] * clients, drawn if rows is None else np.full(clients, rows), alpha, parts, rng)
+    sizes = np.minimum(100 + rng.lognormal(4, 2, clients), 1000).astype(int)
+    if rows is not None:
+        sizes = np.full(clients, rows)
+    return _task([common] * clients, sizes, alpha, parts, rng)
 
 
 def _components(family: str, count: int, d: int, spread: float, rng: np.random.Generator) -> Components:
@@ -140,11 +143,13 @@ def _components(family: str, count: int, d: int, spread: float, rng: np.random.G
 
 def _task(owners: list[Components], sizes: np.ndarray, alpha: float, parts: Any, rng: np.random.Generator) -> Task:
     """Clients with weights from a Dirichlet distribution, split into training, validation and test rows."""
-    names = numbered(len(owners))
-    weights = {n: rng.dirichlet(np.full(len(c.v), alpha)) for n, c in zip(names, owners)}
-    drawn = {n: draw(c, weights[n], int(size), rng) for n, c, size in zip(names, owners, sizes)}
+    components = dict(zip(numbered(len(owners)), owners))
+    weights = {name: rng.dirichlet(np.full(len(own.v), alpha)) for name, own in components.items()}
+    drawn = {}
+    for (name, own), size in zip(components.items(), sizes):
+        drawn[name] = draw(own, weights[name], int(size), rng)
     train, valid, test = split(drawn, parts, rng)
-    return Task(train, valid, test, weights, dict(zip(names, owners)))
+    return Task(train, valid, test, weights, components)
 
 
 def draw(parts: Components, weights: np.ndarray, n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:

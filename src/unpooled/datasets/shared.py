@@ -234,13 +234,19 @@ def physionet() -> Stays:
 
 def cmapss() -> Engines:
     """Turbofans FD001 and FD003."""
-    a = arrays("cmapss_fd001_fd003")
+    held = arrays("cmapss_fd001_fd003")
     sets = ("FD001", "FD003")
-    train, test, rul = (np.concatenate([a[f"{part}_{s}"] for s in sets]) for part in ("train", "test", "rul"))
-    groups, test_groups = (
-        np.concatenate([[f"{s}-{u:.0f}" for u in a[f"{part}_{s}"][:, 0]] for s in sets]) for part in ("train", "test")
-    )
-    return Engines(train, test, rul, [str(c) for c in a["columns"]], groups, test_groups)
+
+    def both(part: str) -> np.ndarray:
+        """The rows of both sets."""
+        return np.concatenate([held[f"{part}_{name}"] for name in sets])
+
+    def engines(part: str) -> np.ndarray:
+        """The engine of each row: the set and the unit's number."""
+        return np.concatenate([[f"{name}-{unit:.0f}" for unit in held[f"{part}_{name}"][:, 0]] for name in sets])
+
+    columns = [str(c) for c in held["columns"]]
+    return Engines(both("train"), both("test"), both("rul"), columns, engines("train"), engines("test"))
 
 
 # ---- counts ----

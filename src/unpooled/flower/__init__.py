@@ -3,7 +3,8 @@
 Only this package imports flwr, and only when one of its names is used. Read in this order: `transport` (messages
 between coordinator and nodes), `app` (a node's answer to a Flower message), `attach` (the coordinator's connection),
 `fleet` and `worker` (a node's process), `server` and `superlink` (the SuperLink, with `guard`, `longpoll` and
-`bundle`), `objects` (how late objects are waited for), `engine` (what commands call).
+`bundle`; `bounded` limits the head of a request), `clients` and `objects` (requests that are repeated, objects that come late), `engine`
+(what commands call).
 """
 
 import os

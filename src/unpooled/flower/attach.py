@@ -108,7 +108,8 @@ class LinkGrid(http_grid.HttpGrid):
     def __init__(self, link: Link, token: str):
         """The grid of a run at `link`, by the run's token."""
         super().__init__(link.address, link.ca is None, link.ca, token=token)
-        self._link, self._wait = link, Headers({})
+        self._link = link
+        self._wait = Headers({})
 
     def _connect(self) -> None:
         """Make the HTTP client of this grid."""
@@ -123,10 +124,12 @@ class LinkGrid(http_grid.HttpGrid):
     def peers(self) -> list[Peer]:
         """Every registered node, with the name its key was admitted under."""
         online = {n.node_id: n.name for n in explained(self._link, super().get_nodes, STOPPED)}
-        found = [Peer(node, name) for node, name in online.items()]
-        admitted = {p.stem for p in self._link.folder.glob("admitted/*.pub")} if self._link.folder else set()
+        admitted = set()
+        if self._link.folder:
+            admitted = {key.stem for key in self._link.folder.glob("admitted/*.pub")}
         missing = sorted(admitted - set(online.values()))
-        return found + [Peer(-1 - i, name, online=False) for i, name in enumerate(missing)]
+        connected = [Peer(node, name) for node, name in online.items()]
+        return connected + [Peer(-1 - i, name, online=False) for i, name in enumerate(missing)]
 
     def problem(self) -> str:
         """A sentence if the server's certificate has expired."""
@@ -187,7 +190,8 @@ def attached(link: Link) -> Iterator[LinkGrid]:
     details = "stopped"
     try:
         yield grid
-        status, details = SubStatus.COMPLETED, ""
+        status = SubStatus.COMPLETED
+        details = ""
     finally:
         heart.stop()
         _finish(grid, status, details or str(sys.exc_info()[1])[:200])

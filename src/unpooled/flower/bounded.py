@@ -18,7 +18,8 @@ class Bounded(AutoHTTPProtocol):  # type: ignore[misc]  # which of two classes i
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
-        self._in_head, self._head_bytes = True, 0  # bytes since the last request ended, while no headers have ended
+        self._in_head = True
+        self._head_bytes = 0  # since the last request ended, while no headers have ended
 
     def data_received(self, data: bytes) -> None:
         """Parse what came; count it while the head of a request is not complete."""
@@ -37,4 +38,5 @@ class Bounded(AutoHTTPProtocol):  # type: ignore[misc]  # which of two classes i
     def on_message_complete(self) -> None:
         """The body ends: what follows is the head of the next request."""
         super().on_message_complete()
-        self._in_head, self._head_bytes = True, 0
+        self._in_head = True
+        self._head_bytes = 0

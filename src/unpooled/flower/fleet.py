@@ -97,12 +97,16 @@ def run(site: Site, link: Link, key: Key | None, stop: threading.Event) -> None:
 
 
 class _Loop:
-    """The node's work, in a thread of its own: stay connected and answer."""
+    """The node's work, in a separate thread: stay connected and answer."""
 
     def __init__(self, site: Site, link: Link, key: Key, stop: threading.Event):
         """Answer for `site` over `link` until `stop` is set."""
-        self.site, self.link, self.key, self.stop = site, link, key, stop
-        self.ended, self.idle = threading.Event(), threading.Event()
+        self.site = site
+        self.link = link
+        self.key = key
+        self.stop = stop
+        self.ended = threading.Event()
+        self.idle = threading.Event()
         self.failure: BaseException | None = None
         self.connection: _Connection | None = None
 
@@ -129,13 +133,15 @@ def _keep_connected(loop: _Loop) -> None:
     site = loop.site
     link = loop.link
     stop = loop.stop
-    pause, refused = RECONNECT[0], 0.0
+    pause = RECONNECT[0]
+    refused = 0.0
     while not stop.is_set():
         loop.idle.set()
         try:
             with _Connection(link, loop.key) as loop.connection:
                 log.info("%s is connected to %s", site.name, link.address)
-                pause, refused = RECONNECT[0], 0.0
+                pause = RECONNECT[0]
+                refused = 0.0
                 _serve(site, loop.connection, stop, loop.idle)
         except httpx.HTTPStatusError as error:
             refused = refused or time.monotonic()

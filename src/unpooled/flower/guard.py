@@ -38,7 +38,8 @@ class Guard:
 
     def __init__(self, app: Any, token: str):
         """Check requests ahead of `app`; `token` is the coordinator's."""
-        self.app, self.token = app, token.encode()
+        self.app = app
+        self.token = token.encode()
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Pass a request on, or answer it with the refusal."""

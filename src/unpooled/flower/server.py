@@ -31,6 +31,7 @@ from unpooled.remote import keys
 from unpooled.remote.link import Link, host, is_loopback, new_token
 from unpooled.store import write_file
 
+START_SECONDS = 60.0  # a SuperLink has to start
 NAME = re.compile(r"[\w.-][\w. -]{0,99}")  # of a node
 
 
@@ -152,9 +153,9 @@ def _start(link: Link) -> subprocess.Popen:
         )
 
 
-def _wait(link: Link, process: subprocess.Popen, seconds: float = 60) -> None:
+def _wait(link: Link, process: subprocess.Popen) -> None:
     """Wait until the SuperLink answers; RunError if it ends or takes too long."""
-    end = time.monotonic() + seconds
+    end = time.monotonic() + START_SECONDS
     while time.monotonic() < end:
         if process.poll() is not None:
             raise RunError(f"the SuperLink ended at once: {_last_line(link)}; is {link.listen} in use?")
@@ -167,7 +168,7 @@ def _wait(link: Link, process: subprocess.Popen, seconds: float = 60) -> None:
                     f"the certificates in {link.folder} cannot be used: {error}; delete or replace them"
                 ) from error
         time.sleep(0.05)
-    raise RunError(f"the SuperLink did not start within {seconds:g} s: {_last_line(link)}")
+    raise RunError(f"the SuperLink did not start within {START_SECONDS:g} s: {_last_line(link)}")
 
 
 def _last_line(link: Link) -> str:

@@ -80,7 +80,8 @@ class FlowerTransport:
         patient = getattr(self.grid, "wait_messages", None)
         if patient is not None:
             return [_reply(m) for m in patient(list(ids), wait)]
-        start, pause = time.monotonic(), POLL
+        start = time.monotonic()
+        pause = POLL
         while True:
             found = [_reply(m) for m in self.grid.pull_messages(list(ids))]
             left = wait - (time.monotonic() - start)

@@ -50,7 +50,7 @@ def _corrupt(up: Tree, kind: str) -> Tree:
 
 
 class Faults(Layer):
-    """Make clients fail in given rounds, to test how a fit takes it.
+    """Make clients fail in given rounds, to test how a fit handles it.
 
     Parameters
     ----------

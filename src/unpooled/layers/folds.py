@@ -22,8 +22,9 @@ def training_rows(client: Client, /, *, folds: int, fold: int) -> Client:
     y = None if client.y is None else to_numpy(client.y)
     kept = fold_of(to_numpy(client.x), y, folds) != fold
     rows = client.x.new_tensor(kept).bool() if is_torch(client.x) else kept
-    labels = None if client.y is None else client.y[rows if is_torch(client.y) else kept]
-    return replace(client, x=client.x[rows], y=labels, w=client.w[rows], memo={})
+    if client.y is not None:
+        y = client.y[rows if is_torch(client.y) else kept]
+    return replace(client, x=client.x[rows], y=y, w=client.w[rows], memo={})
 
 
 class Folded(Layer):

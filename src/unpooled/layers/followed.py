@@ -86,7 +86,7 @@ class Followed(Layer):
         return ask.telling(NAME, letters)
 
     def _hear(self, round: int) -> None:
-        """Who answered has heard all totals before this round; who refused is told everything again."""
+        """Clients that answered have all totals before this round; those that refused are sent everything again."""
         for name in self.journal.answered:
             self._heard[name] = round
         for refusal in self.journal.refusals:
@@ -98,7 +98,8 @@ class Followed(Layer):
     def restore(self, saved: Tree) -> None:
         """Restore the inner federation; a run that starts afresh (`saved` is empty) deletes the kept totals."""
         super().restore(saved)
-        self._totals, self._heard = {}, {}
+        self._totals = {}
+        self._heard = {}
         self.journal.keep_answers = self._masked is None
         if not saved and self.folder is not None:
             for path in self.folder.glob("*.zip"):

@@ -27,7 +27,7 @@ CHECKS: dict[type, Check] = {}
 
 
 def declare(kind: type, check: Check) -> None:
-    """Have every answer of this type looked at by `check`."""
+    """Check every answer of this type with `check`."""
     CHECKS[kind] = check
 
 
@@ -35,8 +35,13 @@ def impossible(up: Tree, down: Tree, ranges: Ranges) -> str:
     """What is wrong with an answer, or nothing."""
     answers = list(_parts(up, tuple(CHECKS)))
     points = list(_parts(down, (Params,)))
-    paired = points if len(points) == len(answers) else [None] * len(answers)
-    return next((wrong for a, p in zip(answers, paired) if (wrong := CHECKS[type(a)](a, p, ranges))), "")
+    if len(points) != len(answers):
+        points = [None] * len(answers)
+    for answer, point in zip(answers, points):
+        wrong = CHECKS[type(answer)](answer, point, ranges)
+        if wrong:
+            return wrong
+    return ""
 
 
 def _parts(value: Tree, kinds: tuple[type, ...]) -> Iterator[Any]:
@@ -50,9 +55,13 @@ def _parts(value: Tree, kinds: tuple[type, ...]) -> Iterator[Any]:
 
 def negative_spread(n: np.ndarray, x: np.ndarray, xx: np.ndarray) -> bool:
     """Whether no rows of total weight n (...,) have sums x (..., d) and second moments xx (..., d, d)."""
-    spread = xx - x[..., :, None] * x[..., None, :] / np.maximum(n, np.finfo(float).tiny)[..., None, None]
+    if not xx.size:
+        return False
+    n = np.maximum(n, np.finfo(float).tiny)[..., None, None]
+    spread = xx - x[..., :, None] * x[..., None, :] / n  # (..., d, d) about the rows' own mean
+    least = np.linalg.eigvalsh(spread)[..., 0]
     scale = np.abs(np.diagonal(xx, axis1=-2, axis2=-1)).max(-1, initial=0.0)
-    return bool((np.linalg.eigvalsh(spread)[..., 0] < -ROUNDING * scale).any()) if spread.size else False
+    return bool((least < -ROUNDING * scale).any())
 
 
 def _mixture(stats: MixtureStats, at: Params | None, ranges: Ranges) -> str:

@@ -1,7 +1,7 @@
-"""`Plausible(fed)`: answers that no honest client could give are refused, and who dominates a total is named. Sends nothing of its own.
+"""`Plausible(fed)`: answers that no honest client could give are refused; clients that dominate a total are named. Sends nothing.
 
-It looks at counts of rows, which schemas mark, and at second moments (`layers.moments`). It needs to see single answers,
-so under `SecureSum` it has nothing to look at: there each node checks itself, which is worth as much as the node is honest.
+It looks at counts of rows, which schemas mark, and at second moments (`layers.moments`). It needs to see single answers, so under
+`SecureSum` it has nothing to look at. There each node checks itself, which protects against mistakes but not against a dishonest node.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Plausible(Layer):
         self._warned.clear()
 
     def _watched(self, ask: Ask, down: Tree) -> Ask:
-        """The question with a look at each single answer; masked answers cannot be looked at."""
+        """The question with a check of each single answer; masked answers cannot be checked."""
         if ask.kind != SUM or ask.on_totals:
             return ask
         return replace(ask, inspect=lambda up, name: self._inspect(ask, down, up, name))

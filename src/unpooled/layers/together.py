@@ -1,7 +1,7 @@
 """Several fits at the same time over one federation: questions that they ask in the same round travel as one.
 
 What is sent is what the combined questions send. Each fit runs in a thread of its own with a federation that waits; the caller's thread
-alone asks the clients, once all fits have said what they need next.
+alone asks the clients, once all fits have handed over their next question.
 """
 
 from __future__ import annotations
@@ -41,14 +41,18 @@ class FitFederation:
 
     def __init__(self, index: int, fed: Federation, send: Callable[[Event], None]):
         """The federation that fit number `index` sees: its questions go to `send`, its totals come by a queue."""
-        self.index, self._fed, self._send = index, fed, send
+        self.index = index
+        self._fed = fed
+        self._send = send
         self.journal = Journal()
         self.min_clients = fed.min_clients
-        self.names, self.columns, self.schema = fed.names, fed.columns, getattr(fed, "schema", None)
+        self.names = fed.names
+        self.columns = fed.columns
+        self.schema = getattr(fed, "schema", None)
         self.totals: queue.Queue[Any] = queue.Queue(1)
 
     def sum(self, ask: Ask, down: Tree) -> Tree:
-        """Say what is asked and wait until the shared round has its total."""
+        """Hand over a question and wait for its total of the shared round."""
         self._send(Event(self.index, ask, down))
         found = self.totals.get()
         if isinstance(found, Stopped):
@@ -106,25 +110,25 @@ def together(fed: Federation, fits: Sequence[Callable[[Federation], Any]], grids
     results: dict[int, Any] = {}
     waiting = len(feds)
     while waiting:
-        heard = sorted((events.get() for _ in range(waiting)), key=lambda s: s.fit)
-        asked = [s for s in heard if s.ask is not None]
-        results |= {s.fit: s.result for s in heard if s.ask is None}
-        failed = next((s.error for s in heard if s.error is not None), None)
+        heard = sorted((events.get() for _ in range(waiting)), key=lambda event: event.fit)
+        asked = [event for event in heard if event.ask is not None]
+        results |= {event.fit: event.result for event in heard if event.ask is None}
+        failed = next((event.error for event in heard if event.error is not None), None)
         try:
             if failed is not None:
                 raise failed
             _answer(fed, asked, feds, grids)
         except BaseException:
-            for s in asked:
-                if feds[s.fit].totals.empty():
-                    feds[s.fit].totals.put(Stopped())
+            for event in asked:
+                if feds[event.fit].totals.empty():
+                    feds[event.fit].totals.put(Stopped())
             raise
         waiting = len(asked)
     return [results[i] for i in range(len(feds))]
 
 
 def _run(own: FitFederation, fit: Callable[[Federation], Any], events: queue.Queue) -> None:
-    """Fit in a thread of its own and say the result, or the error."""
+    """Fit, in its own thread, and report the result or the error."""
     try:
         events.put(Event(own.index, result=fit(own)))
     except Stopped:
@@ -136,10 +140,10 @@ def _run(own: FitFederation, fit: Callable[[Federation], Any], events: queue.Que
 def _answer(fed: Federation, asked: Sequence[Event], feds: Sequence[FitFederation], grids: Mapping[str, Ask]) -> None:
     """Put the questions of one round, those of a kind together."""
     kinds: dict[str, list[Event]] = {}
-    for s in asked:
-        assert s.ask is not None
-        shared = s.ask.name in grids and [step.name for step in s.ask.steps] == [VIEW]
-        kinds.setdefault(s.ask.name if shared else f"{s.ask.name} {s.fit}", []).append(s)
+    for event in asked:
+        assert event.ask is not None
+        shared = event.ask.name in grids and [step.name for step in event.ask.steps] == [VIEW]
+        kinds.setdefault(event.ask.name if shared else f"{event.ask.name} {event.fit}", []).append(event)
     for group in kinds.values():
         for i in range(0, len(group), MOST):
             _ask_together(fed, group[i : i + MOST], feds, grids)
@@ -155,10 +159,10 @@ def _ask_together(
         total = fed.sum(first, group[0].down)
         feds[group[0].fit].totals.put((total, fed.journal.exchanges[-1]))
         return
-    asks = [_options(s) for s in group]
-    total = fed.sum(grids[first.name].using(asks=asks), tuple(s.down for s in group))
-    for s, part in zip(group, total.parts):
-        feds[s.fit].totals.put((part, fed.journal.exchanges[-1]))
+    asks = [_options(event) for event in group]
+    total = fed.sum(grids[first.name].using(asks=asks), tuple(event.down for event in group))
+    for event, part in zip(group, total.parts):
+        feds[event.fit].totals.put((part, fed.journal.exchanges[-1]))
 
 
 def _options(event: Event) -> dict[str, Any]:

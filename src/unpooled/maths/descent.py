@@ -13,7 +13,10 @@ import numpy as np
 from unpooled.arrays import Array, namespace
 from unpooled.tree import message
 
-BETA_1, BETA_2 = 0.9, 0.99  # decay rates of Adam's moment estimates
+BETA_1 = 0.9  # decay rates of Adam's moment estimates
+BETA_2 = 0.99
+WARM_STEPS = 10  # over which the learning rate rises
+LAST_RATE = 0.03  # share of the learning rate at the end
 MEMORY = 20  # pairs that L-BFGS keeps
 SUFFICIENT = 1e-4  # Armijo condition: fraction of the predicted decrease that a step must reach
 SHORTER = 0.4  # factor of a rejected step's length
@@ -36,9 +39,7 @@ def adam(start: Array) -> Adam:
     return Adam(start, 0 * start, 0 * start, 0)
 
 
-def adam_step(
-    state: Adam, gradient: Array, rate: float | Array, b1: float = BETA_1, b2: float = BETA_2, decay: float = 0.0
-) -> Adam:
+def adam_step(state: Adam, gradient: Array, rate: float | Array, decay: float = 0.0) -> Adam:
     """One step of Adam with decoupled weight decay, for NumPy or torch, for one vector or a stack.
 
     Parameters
@@ -49,25 +50,26 @@ def adam_step(
         Of the loss.
     rate : float or array
         The learning rate.
-    b1, b2 : float
-        Decay of the first and second moments.
     decay : float, default=0.0
         Weight decay, times the rate.
     """
     count = state.taken + 1
-    first = b1 * state.first + (1 - b1) * gradient
-    second = b2 * state.second + (1 - b2) * gradient * gradient
-    scale = namespace(second).sqrt(second / (1 - b2**count)) + 1e-8
-    return Adam((1 - rate * decay) * state.at - rate * (first / (1 - b1**count)) / scale, first, second, count)
+    first = BETA_1 * state.first + (1 - BETA_1) * gradient
+    second = BETA_2 * state.second + (1 - BETA_2) * gradient * gradient
+    mean = first / (1 - BETA_1**count)
+    scale = namespace(second).sqrt(second / (1 - BETA_2**count)) + 1e-8
+    at = (1 - rate * decay) * state.at - rate * mean / scale
+    return Adam(at, first, second, count)
 
 
-def warm_cosine(count: int, total: int, warm: int = 10, floor: float = 0.03) -> float:
+def warm_cosine(count: int, total: int) -> float:
     """Factor of the learning rate at step `count` of `total`.
 
-    It rises linearly over `warm` steps and falls along half a cosine to `floor`.
+    It rises linearly over WARM_STEPS and falls along half a cosine to LAST_RATE.
     """
     fall = 0.5 * (1 + np.cos(np.pi * min(1.0, count / max(total, 1))))
-    return float(min(1.0, (count + 1) / warm) * (floor + (1 - floor) * fall))
+    rise = min(1.0, (count + 1) / WARM_STEPS)
+    return float(rise * (LAST_RATE + (1 - LAST_RATE) * fall))
 
 
 @message("maths.descent.LBFGS")
@@ -129,7 +131,8 @@ def keep(state: LBFGS, value: float, gradient: np.ndarray, first_length: float =
 def _two_loops(gradient: np.ndarray, steps: np.ndarray, turns: np.ndarray) -> np.ndarray:
     """The quasi-Newton direction (p,), - (approximate inverse Hessian) gradient, by the two-loop recursion."""
     used = [i for i in range(MEMORY) if turns[i].any()]
-    q, alphas = gradient.copy(), {}
+    q = gradient.copy()
+    alphas = {}
     for i in reversed(used):
         alphas[i] = (steps[i] @ q) / (steps[i] @ turns[i])
         q -= alphas[i] * turns[i]

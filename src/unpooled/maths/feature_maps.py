@@ -134,14 +134,18 @@ def _with_frequencies(spec: Spec, d: int, theta: dict, rng: np.random.Generator)
 
     They are drawn and fixed, drawn and learned ("free"), or made from draws by a small network ("shifted").
     """
-    m, mode = spec["m"], spec["frequencies"]
+    m = spec["m"]
+    mode = spec["frequencies"]
     if mode == "shifted":
-        a, b = SHIFTER_INPUTS, SHIFTER_WIDTH
-        theta["h0"], theta["h1"] = rng.standard_normal((a, b)) / np.sqrt(a), rng.standard_normal((b, d)) / np.sqrt(b)
-        theta["h_straight"] = rng.standard_normal((a, d)) / np.sqrt(a)
-        return Kernel(theta, {"normal": rng.standard_normal((m, a))})
+        inputs, width = SHIFTER_INPUTS, SHIFTER_WIDTH
+        theta["h0"] = rng.standard_normal((inputs, width)) / np.sqrt(inputs)
+        theta["h1"] = rng.standard_normal((width, d)) / np.sqrt(width)
+        theta["h_straight"] = rng.standard_normal((inputs, d)) / np.sqrt(inputs)
+        return Kernel(theta, {"normal": rng.standard_normal((m, inputs))})
     drawn = frequencies(spec["spectrum"], m, d, rng)
-    return Kernel(theta | {"frequencies": drawn}, {}) if mode == "free" else Kernel(theta, {"frequencies": drawn})
+    if mode == "free":
+        return Kernel(theta | {"frequencies": drawn}, {})
+    return Kernel(theta, {"frequencies": drawn})
 
 
 def _frequencies(kernel: Kernel) -> Array:  # (..., d, m)

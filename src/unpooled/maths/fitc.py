@@ -31,7 +31,9 @@ class Fit(NamedTuple):
 
 def rbf(x: Tensor, other: Tensor, log_signal: Tensor) -> Tensor:
     """The Gaussian kernel exp(log_signal - |x - x'|^2 / 2), (..., n, n'), of rows that are already scaled."""
-    squares = (x * x).sum(-1)[..., :, None] + (other * other).sum(-1)[..., None, :] - 2 * x @ other.mT
+    norms = (x * x).sum(-1)[..., :, None]
+    other_norms = (other * other).sum(-1)[..., None, :]
+    squares = norms + other_norms - 2 * x @ other.mT
     return torch.exp(log_signal[..., None, None] - 0.5 * squares.clamp(min=0.0))
 
 
@@ -66,7 +68,8 @@ def _eye(like: Tensor) -> Tensor:
 
 def predict(known: Fit, x: Tensor, inducing: Tensor, log_signal: Tensor, log_noise: Tensor) -> tuple[Tensor, Tensor]:
     """(mean, variance with noise) at rows x (..., n, p): (..., n) each."""
-    v = torch.linalg.solve_triangular(_root(inducing, log_signal)[0], rbf(inducing, x, log_signal), upper=False)
+    root, _ = _root(inducing, log_signal)
+    v = torch.linalg.solve_triangular(root, rbf(inducing, x, log_signal), upper=False)
     u = torch.linalg.solve_triangular(known.inner, v, upper=False)
     mean = (u.mT @ known.pull)[..., 0]
     variance = torch.exp(log_signal)[..., None] - (v * v).sum(-2) + (u * u).sum(-2)

@@ -4,9 +4,9 @@ Features that are multiples of a step have second moments that are sums of whole
 where the grid is chosen so that no sum can be larger. By the inequality of Cauchy and Schwarz no product of two features sums to more, for
 any part of the rows, than the larger of their two sums of squares. A step is a power of two, so that multiplying by it is exact as well.
 
-What features are made of (means, scales, length scales) comes from sums of floats, whose last digits depend on the order of adding. It is
-rounded far above these digits (`snapped`), as a feature close to the middle between two multiples would else be rounded up for one split
-and down for another.
+Means, scales and length scales, from which features are computed, come from sums of floats, whose last digits depend on the order of
+adding. They are rounded far above these digits (`snapped`): otherwise a feature close to the middle between two multiples would be rounded
+up for one split and down for another.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def steps_for(squares: np.ndarray) -> np.ndarray:  # (k,)
 
 
 def on_grid(z: Array, steps: np.ndarray | None) -> Array:
-    """Features z (..., k), rounded to multiples of the steps (k,); as they are without steps."""
+    """Features z (..., k), rounded to multiples of the steps (k,); unchanged without steps."""
     return z if steps is None or not len(steps) else steps * np.rint(z / steps)
 
 

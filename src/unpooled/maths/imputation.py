@@ -42,10 +42,14 @@ def _cells(g: missing.Given) -> Laws:
     """`Laws` of the rows with one pattern of missing values."""
     m, k, u = g.means.shape
     scales = np.sqrt(np.maximum(np.einsum("kuu->ku", g.covs), 0.0))
-    spread = lambda a: np.moveaxis(np.broadcast_to(a, (m, k, u)), 1, 2).reshape(m * u, k)  # noqa: E731
-    return Laws(
-        np.repeat(g.rows, u), np.tile(g.missing, m), spread(g.r[:, :, None]), spread(g.means), spread(scales[None])
-    )
+
+    def by_cell(a: np.ndarray) -> np.ndarray:
+        """Numbers that broadcast to (m, k, u), as (m u, k)."""
+        return np.moveaxis(np.broadcast_to(a, (m, k, u)), 1, 2).reshape(m * u, k)
+
+    rows = np.repeat(g.rows, u)
+    columns = np.tile(g.missing, m)
+    return Laws(rows, columns, by_cell(g.r[:, :, None]), by_cell(g.means), by_cell(scales[None]))
 
 
 def mean(law: Laws) -> np.ndarray:  # (c,)
@@ -73,12 +77,15 @@ def quantile(law: Laws, p: float) -> np.ndarray:  # (c,)
 def draw(params: Params, x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """The table (n, d) with its missing cells drawn at random, jointly per row."""
     x = x.copy()
-    for g in missing.conditional(params, x, "full"):
-        component = (g.r.cumsum(axis=1) < rng.random((len(g.r), 1))).sum(axis=1).clip(max=g.r.shape[1] - 1)
-        values, vectors = np.linalg.eigh(g.covs)
+    for given in missing.conditional(params, x, "full"):
+        m, k = given.r.shape
+        below = given.r.cumsum(axis=1) < rng.random((m, 1))
+        component = below.sum(axis=1).clip(max=k - 1)  # (m,)
+        values, vectors = np.linalg.eigh(given.covs)
         roots = vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :]  # (k, u, u)
-        noise = np.einsum("muv,mv->mu", roots[component], rng.normal(size=(len(component), len(g.missing))))
-        x[g.rows[:, None], g.missing] = g.means[np.arange(len(component)), component] + noise
+        normal = rng.normal(size=(m, len(given.missing)))
+        noise = np.einsum("muv,mv->mu", roots[component], normal)
+        x[given.rows[:, None], given.missing] = given.means[np.arange(m), component] + noise
     return x
 
 

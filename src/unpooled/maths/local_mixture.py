@@ -36,7 +36,8 @@ def fit(x: np.ndarray, w: np.ndarray, rng: np.random.Generator, sizes: range) ->
     for k in sizes:
         better = min(attempts(x, w, k, rng), key=lambda f: f.bic, default=None)
         if better is not None and (best is None or better.bic < best.bic):
-            best, waited = better, 0
+            best = better
+            waited = 0
         else:
             waited += 1
         if waited == PATIENCE:
@@ -60,10 +61,14 @@ def attempts(
 ) -> list[Fit]:
     """A fit of k components for each covariance shape with enough rows, all from the same k-means."""
     labels = kmeans(x, w, k, rng, n_init=3)
-    room = {shape: x.shape[1] + 2 if shape == "full" else 2 for shape in shapes}
-    carried = [shape for shape in shapes if len(x) >= k * room[shape] and labels.max() == k - 1]
-    found = (improved(x, w, _start(x, w, labels, shape), shape) for shape in carried)
-    return [fit for fit in found if fit is not None]
+    if labels.max() < k - 1:
+        return []
+    fits = []
+    for shape in shapes:
+        least_rows = k * (x.shape[1] + 2 if shape == "full" else 2)
+        if len(x) >= least_rows:
+            fits.append(improved(x, w, _start(x, w, labels, shape), shape))
+    return [fit for fit in fits if fit is not None]
 
 
 def kmeans(x: np.ndarray, w: np.ndarray, k: int, rng: np.random.Generator, n_init: int = 1) -> np.ndarray:
@@ -77,10 +82,11 @@ def kmeans(x: np.ndarray, w: np.ndarray, k: int, rng: np.random.Generator, n_ini
 
 def _start(x: np.ndarray, w: np.ndarray, labels: np.ndarray, shape: str) -> Params:
     """The mixture whose components are the clusters of `labels` (n,)."""
-    r = np.eye(labels.max() + 1)[labels] * w[:, None]
+    r = np.eye(labels.max() + 1)[labels] * w[:, None]  # (n, k)
     n, means, scatter = summarise(x, r)
-    covs = scatter / n[:, None, None] + RIDGE * variance(x, w) * np.eye(x.shape[1])
-    return Params(n / n.sum(), means, gaussian.pack_covs(gaussian.reshape_covs(covs, shape), shape))
+    ridge = RIDGE * variance(x, w) * np.eye(x.shape[1])
+    covs = gaussian.reshape_covs(scatter / n[:, None, None] + ridge, shape)
+    return Params(n / n.sum(), means, gaussian.pack_covs(covs, shape))
 
 
 def improved(x: np.ndarray, w: np.ndarray, params: Params, shape: str) -> Fit | None:

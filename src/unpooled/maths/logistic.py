@@ -89,7 +89,8 @@ def gradient_of(error: np.ndarray, z: np.ndarray) -> np.ndarray:  # (m, d + 1)
 
 def second_of(w: np.ndarray, p: np.ndarray, z: np.ndarray) -> np.ndarray:  # (m (d + 1), m (d + 1))
     """Minus the second derivatives: block (a, b) is the sum of w p_a ([a = b] - p_b) (z, 1)(z, 1)', most of it one product."""
-    m, q = len(p), z.shape[1] + 1
+    m = len(p)
+    q = z.shape[1] + 1
     if m == 1:
         return gram(w * p[0] * (1 - p[0]), z)
     all_classes = np.empty((m, q, len(z)))

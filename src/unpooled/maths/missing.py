@@ -105,7 +105,8 @@ def _owners(owner: Array, n: int, kernel: Full, x: Array) -> Iterator[tuple[int,
     bounds = np.concatenate([[0], np.flatnonzero(np.diff(to_numpy(owner))) + 1, [n]])
     most_rows = max(room(kernel.width, x), AT_ONCE // kernel.width)
     most_leads = max(1, AT_ONCE // (kernel.width * (kernel.size[1] + 1)))
-    i, last = 0, len(bounds) - 1
+    i = 0
+    last = len(bounds) - 1
     while i < last:
         fits = int(np.searchsorted(bounds, bounds[i] + most_rows, "right")) - 1
         j = min(max(i + 1, fits), i + most_leads)

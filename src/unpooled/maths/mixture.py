@@ -27,6 +27,8 @@ from unpooled.maths.kernel import (
 from unpooled.maths.shapes import kernel_for
 from unpooled.tree import message
 
+WEIGHT_STEPS = 1000  # of EM on the weights alone, at most
+
 
 @message("maths.mixture.Params")
 class Params(NamedTuple):
@@ -60,11 +62,16 @@ def e_step(
     `beside` adds the log densities of other columns and receives the responsibilities; it is for rows (n, d) alone.
     Products run in the dtype of x, sums in float64. The computation uses one thread and lets others run.
     """
-    xp, x = namespace(x), floating(x)
-    lead, (n, d), k = x.shape[:-2], x.shape[-2:], len(params.weights)
+    xp = namespace(x)
+    x = floating(x)
+    lead = x.shape[:-2]
+    n, d = x.shape[-2:]
+    k = len(params.weights)
     log_weights = log(double(params.weights, x)) if log_weights is None else double(log_weights, x)
     log_weights = cast(xp.broadcast_to(log_weights, (*lead, k)), x).reshape(-1, k)
-    x, w = x.reshape(len(log_weights), n, d), cast(double(w, x), x).reshape(len(log_weights), n)
+    stacks = len(log_weights)  # the leading axes as one
+    w = cast(double(w, x), x).reshape(stacks, n)
+    x = x.reshape(stacks, n, d)
     sums, holes = _complete(kernel_for(params, shape, x), x, w, log_weights, beside)
     if holes:
         from unpooled.maths import missing
@@ -78,7 +85,9 @@ def _complete(
     kernel: Any, x: Array, w: Array, log_weights: Array, beside: Beside | None = None
 ) -> tuple[list[Array], list[Array]]:
     """((n, x, xx, loglik) by leading index over complete rows, flat indices of the rows with missing values)."""
-    n, parts, holes = x.shape[1], [], []
+    n = x.shape[1]
+    parts = []
+    holes = []
     for lead, pieces in chunks(len(x), n, kernel.width, x):
         b = lead.stop - lead.start
         total = kernel.empty(b)
@@ -148,17 +157,18 @@ def m_step(params: Params, stats: Stats, shape: str, reg: float) -> Params:
     """
     n = stats.n + gaussian.TINY
     xx = stats.xx - gaussian.mean_scatter(stats.n, stats.x, shape)
-    weight = n.sum() if shape == "tied" else n.reshape((-1,) + (1,) * (xx.ndim - 1))
+    weight = n.sum() if shape == "tied" else n.reshape((-1,) + (1,) * (xx.ndim - 1))  # rows of each covariance
     covs = xx / weight + reg * gaussian.diagonal(params.means, shape)
     covs = namespace(xx).where(weight > gaussian.TINY, covs, params.covs)
     return Params(n / n.sum(), params.means + stats.x / n[:, None], covs)
 
 
-def fit_weights(log_joint: Array, weights: Array, max_iter: int = 1000, tol: float = 1e-9) -> Array:
+def fit_weights(log_joint: Array, weights: Array, tol: float = 1e-9) -> Array:
     """The maximum likelihood weights (k,) given log densities (n, k) of the components, by EM."""
-    for _ in range(max_iter):
+    for _ in range(WEIGHT_STEPS):
         r, _ = responsibilities((log_joint + log(weights)).T[None], 1.0)
-        before, weights = weights, r[0].mean(-1)
+        before = weights
+        weights = r[0].mean(-1)
         if float(abs(weights - before).max()) <= tol:
             break
     return weights

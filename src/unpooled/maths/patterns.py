@@ -43,7 +43,8 @@ class Run(NamedTuple):
 
 def patterns(rows: Array, places: Array) -> tuple[np.ndarray, Array]:
     """(distinct patterns (p, d) of missing values in rows[places], index of the pattern of each place)."""
-    xp, d = namespace(rows), rows.shape[1]
+    xp = namespace(rows)
+    d = rows.shape[1]
     powers = np.zeros((d, -(-d // 50)))  # 50 bits fit exactly into a float64
     powers[np.arange(d), np.arange(d) // 50] = 2.0 ** (np.arange(d) % 50)
     powers = double(powers, rows)
@@ -106,7 +107,8 @@ def _slices(present: np.ndarray, counts: np.ndarray, most_rows: int, most_patter
             first = runs[0].start if runs else start
             if start - first == most_rows or len(runs) == most_patterns:
                 yield runs
-                runs, first = [], start
+                runs = []
+                first = start
             cut = min(stop, first + most_rows)
             runs.append(Run(pattern, start, cut))
             start = cut
@@ -139,7 +141,8 @@ def whitened(kernel: Full, x: Array, runs: list[Run], made: list[Projection]) ->
     Where all components share the map, they share the columns (1, E[y] + shift), as (1, 2, 1 + d, n); the second half
     is filled by `halve`.
     """
-    xp, k = namespace(x), kernel.size[0]
+    xp = namespace(x)
+    k = kernel.size[0]
     z = columns(x[None], None, kernel.centre)[0]
     z[1:] = xp.where(xp.isnan(z[1:]), 0, z[1:])
     y = buffer("y", (1, 2 if kernel.common else k, *z.shape), z)
@@ -150,7 +153,8 @@ def whitened(kernel: Full, x: Array, runs: list[Run], made: list[Projection]) ->
         q[0, :, part] = p.const[:, None]
         if kernel.common:
             q[0, :, part] += p.shift @ y[0, 0, 1:, part] - (p.shift**2).sum(1)[:, None] / 2
-    return y, q - sum_of_squares(y[:, :1] if kernel.common else y) / 2
+    own = y[:, :1] if kernel.common else y  # without the half that `halve` fills
+    return y, q - sum_of_squares(own) / 2
 
 
 def halve(y: Array, r: Array, runs: list[Run], made: list[Projection]) -> None:
@@ -159,6 +163,9 @@ def halve(y: Array, r: Array, runs: list[Run], made: list[Projection]) -> None:
     Its product with the first half, plus the transpose, is sum_k r E[y] E[y]' except for r shift shift', which
     `missing._spread` adds.
     """
-    namespace(y).multiply(y[0, 0, 1:], r[0].sum(0) / 2, out=y[0, 1, 1:])
+    r = r[0]  # (k, n)
+    first, second = y[0, 0, 1:], y[0, 1, 1:]  # (d, n)
+    namespace(y).multiply(first, r.sum(0) / 2, out=second)
     for run, p in zip(runs, made):
-        y[0, 1, 1:, run.start : run.stop] -= p.shift.T @ r[0, :, run.start : run.stop]
+        part = slice(run.start, run.stop)
+        second[:, part] -= p.shift.T @ r[:, part]

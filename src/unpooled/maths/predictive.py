@@ -110,7 +110,8 @@ def _quantile(mix: Mixture, mean: np.ndarray, scale: np.ndarray, p: float) -> np
         at, spread = found[left], scale[left]
         t = (at[:, None] - mean[left]) / spread
         excess = stdtr(mix.dof, t) @ mix.weights - p
-        low[left], high[left] = np.where(excess < 0, at, low[left]), np.where(excess < 0, high[left], at)
+        low[left] = np.where(excess < 0, at, low[left])
+        high[left] = np.where(excess < 0, high[left], at)
         density = np.exp(-0.5 * (mix.dof + 1) * np.log1p(t**2 / mix.dof)) / spread @ mix.weights
         newton = at - excess / np.maximum(density / _normaliser(mix.dof), 1e-300)
         inside = (newton >= low[left]) & (newton <= high[left])

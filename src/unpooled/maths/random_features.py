@@ -50,7 +50,8 @@ def products(x: Array, powers: Array, constant: float) -> Array:
 
     x may be negative.
     """
-    m, d = powers.shape[0], x.shape[-1]
+    m = powers.shape[0]
+    d = x.shape[-1]
     out: Array = (2 * constant) ** (0.5 * powers[:, 0]) / m**0.5
     for j in range(d):
         out = out * ((2 * d) ** 0.5 * x[..., j : j + 1]) ** powers[:, j + 1]

@@ -97,9 +97,9 @@ def narrowed(ranges: Ranges, cuts: np.ndarray, counts: np.ndarray, least: float 
     rows = upto - before
     rank = ranges.rank[:, None]
     inside = (rows > NOTHING) & np.where(np.isnan(rank), rows >= least, (before <= rank) & (rank < upto))
-    which, part = np.nonzero(inside)
-    pick = lambda a: a[which, part]  # noqa: E731
-    return Ranges(ranges.list[which], pick(starts), pick(ends), pick(before), pick(rows), ranges.rank[which])
+    parts = np.nonzero(inside)  # (range, part of it)
+    which = parts[0]
+    return Ranges(ranges.list[which], starts[parts], ends[parts], before[parts], rows[parts], ranges.rank[which])
 
 
 def joined(*several: Ranges) -> Ranges:

@@ -82,10 +82,14 @@ class Full:
 
     def finish(self, total: list[Array]) -> tuple[Array, Array, Array]:
         """(n (b, k), x (b, k, d), packed xx) of the totals."""
-        yy = gaussian.unpack_triangle(gaussian.pack_triangle(total[0][..., 1:, 1:]))  # its lower triangle, mirrored
-        x = (self.factors @ total[0][..., 1:, :1])[..., 0]
+        sums = total[0]  # (b, k, 1 + d, 1 + d): of rows, and of whitened rows and their products
+        n = sums[..., 0, 0]
+        yy = gaussian.unpack_triangle(gaussian.pack_triangle(sums[..., 1:, 1:]))  # its lower triangle, mirrored
+        x = (self.factors @ sums[..., 1:, :1])[..., 0]
         xx = self.factors @ yy @ self.factors.swapaxes(-1, -2)
-        return total[0][..., 0, 0], x, gaussian.pack_triangle(xx if self.shape == "full" else xx.sum(-3))
+        if self.shape == "tied":
+            xx = xx.sum(-3)
+        return n, x, gaussian.pack_triangle(xx)
 
 
 class TiedWithHoles(Full):
@@ -225,7 +229,8 @@ class Diagonal:
 
     def finish(self, total: list[Array]) -> tuple[Array, Array, Array]:
         """(n (b, k), x (b, k, d), xx) of the totals; a missing value counts as its mean with its variance."""
-        d, t = self.size[1], total[0]
+        d = self.size[1]
+        t = total[0]
         n = t[..., :1]
         first = t[..., 1 : d + 1]
         second = t[..., d + 1 : 2 * d + 1]

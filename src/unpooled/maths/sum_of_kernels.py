@@ -64,7 +64,8 @@ def nystroem(length: np.ndarray, points: np.ndarray, x: np.ndarray) -> np.ndarra
 
 def gaussian(length: np.ndarray, x: np.ndarray, other: np.ndarray) -> np.ndarray:  # (..., n, m)
     """The Gaussian kernel of rows x (..., n, d) and others (m, d), with a length scale per column (d,)."""
-    x, other = x / length, other / length
+    x = x / length
+    other = other / length
     distances: Any = (x**2).sum(-1)[..., None] + (other**2).sum(-1) - 2 * x @ other.T
     return np.exp(-0.5 * np.maximum(distances, 0.0))
 
@@ -78,7 +79,8 @@ def choose_points(
     ----------
     Chen, Epperly, Tropp, Webber, Randomly pivoted Cholesky: practical approximation of a kernel matrix with few entry evaluations, 2022.
     """
-    left, found = np.ones(len(rows)), []
+    left = np.ones(len(rows))
+    found = []
     factor = np.zeros((len(rows), n_points))
     for i in range(min(n_points, len(rows))):
         if left.max() < LEAST_LEFT:

@@ -48,7 +48,8 @@ def minus_evidence(z: Tensor, y: Tensor, w: Tensor, leaves: dict[str, Tensor]) -
 
     Each client has its own log_noise and log_prior, the logarithms of variances.
     """
-    noise, prior = leaves["log_noise"], leaves["log_prior"]  # (...,)
+    noise = leaves["log_noise"]  # (...,)
+    prior = leaves["log_prior"]  # (...,)
     n = w.sum(-1)
     o = y.shape[-1]
     root = w.sqrt()[..., None]
@@ -142,10 +143,17 @@ def steps(
     """
     x, y, w = rows
     start = {k: s.at for k, s in states.items()}
-    value = lambda at: LOSSES[loss](features(spec, Kernel(at, fixed), x), y, w, at)  # noqa: E731
+
+    def value(at: dict[str, Tensor]) -> Tensor:
+        """The loss of each stack."""
+        return LOSSES[loss](features(spec, Kernel(at, fixed), x), y, w, at)
+
+    def with_pull(at: dict[str, Tensor], name: str, gradient: Tensor) -> Tensor:
+        """The gradient of a leaf with that of the proximal term."""
+        return gradient + over(proximal, gradient) * (at[name].detach() - start[name])
+
     if isinstance(proximal, Tensor) or proximal > 0:
-        pull = lambda at, k, g: g + over(proximal, g) * (at[k].detach() - start[k])  # noqa: E731
-        return adam_steps(states, value, epochs, rate, pull)
+        return adam_steps(states, value, epochs, rate, with_pull)
     return adam_steps(states, value, epochs, rate)
 
 
@@ -177,8 +185,12 @@ def over(number: float | Tensor, leaf: Tensor) -> float | Tensor:
 
 def writable_copies(states: dict[str, Adam]) -> dict[str, Adam]:
     """Copies of the states that `moved` may write to."""
-    copy = lambda v: v.detach().clone(memory_format=torch.contiguous_format)  # noqa: E731
-    return {k: Adam(copy(s.at), copy(s.first), copy(s.second), s.taken) for k, s in states.items()}
+
+    def copied(a: Tensor) -> Tensor:
+        """A contiguous copy without its gradient."""
+        return a.detach().clone(memory_format=torch.contiguous_format)
+
+    return {k: Adam(copied(s.at), copied(s.first), copied(s.second), s.taken) for k, s in states.items()}
 
 
 @torch.no_grad()
@@ -220,13 +232,16 @@ def register(name: str, module: torch.nn.Module) -> None:
 
     def apply(spec: Spec, kernel: Kernel, x: Array) -> Array:
         """The module's outputs at rows x (..., n, d), with these parameters."""
-        module_copy = copy.deepcopy(
-            module
-        ).double()  # functional_call swaps parameters in: threads must not share the module
+        # functional_call swaps parameters in: threads must not share the module
+        module_copy = copy.deepcopy(module).double()
         theta = _as_tensors(kernel.theta)
         omega = _as_tensors(kernel.omega)
         rows = torch.as_tensor(x)
-        one = lambda theta, x: torch.func.functional_call(module_copy, {**omega, **theta}, (x,))  # noqa: E731
+
+        def one(theta: dict[str, Tensor], x: Tensor) -> Tensor:
+            """The outputs with one theta."""
+            return torch.func.functional_call(module_copy, {**omega, **theta}, (x,))
+
         if any(theta[k].ndim > p.ndim for k, p in module_copy.named_parameters()):  # one theta per client
             z = torch.func.vmap(one)(theta, rows)
         else:

@@ -1,1 +1,1 @@
-"""Metrics of clusterings, and of predictions with their uncertainty."""
+"""Metrics of clusterings (`clustering`), and of predictions with their uncertainty (`regression`). Nothing is sent."""

@@ -30,7 +30,8 @@ def score(truth: Labels, found: Labels) -> Scores:
     names = sorted(truth)
     if sorted(found) != names or any(len(truth[n]) != len(found[n]) for n in names):
         raise BadData("truth and found must name the same clients, with one label for each row")
-    y, z = ([np.asarray(side[n]) for n in names] for side in (truth, found))
+    y = [np.asarray(truth[name]) for name in names]
+    z = [np.asarray(found[name]) for name in names]
     rows = [len(a) for a in y]
     all_y = np.concatenate(y)
     all_z = np.concatenate(z)
@@ -69,6 +70,7 @@ class CentreError(NamedTuple):
 
 def centre_error(true: np.ndarray, found: np.ndarray) -> CentreError:
     """Errors of found centres, matched to true ones with the smallest total distance."""
-    apart = np.linalg.norm(np.asarray(true)[:, None] - np.asarray(found), axis=-1)
-    i, j = linear_sum_assignment(apart)
-    return CentreError(float(apart[i, j].mean()), len(true) - len(i), len(found) - len(j))
+    distances = np.linalg.norm(np.asarray(true)[:, None] - np.asarray(found), axis=-1)
+    i, j = linear_sum_assignment(distances)
+    error = float(distances[i, j].mean())
+    return CentreError(error, len(true) - len(i), len(found) - len(j))

@@ -280,7 +280,8 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
         self.mean_ = state.mean
         rest = int(min(state.rows, len(state.mean))) - k
         self.noise_variance_ = max(state.total - float(self.explained_variance_.sum()), 0.0) / rest if rest else 0.0
-        self.n_components_, self.n_samples_ = k, round(state.rows)
+        self.n_components_ = k
+        self.n_samples_ = round(state.rows)
         self.n_features_in_ = len(state.mean)
 
     def _kept(self, state: State) -> int:

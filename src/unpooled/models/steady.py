@@ -1,7 +1,7 @@
 """A federation whose clients must all stay: what is sent is what the model sends, and a client that leaves on the way ends the run.
 
 Most models of this library can do without a client in a round. A search by counts, or a likelihood whose parts come from several SUMs,
-cannot: parts of different patients do not fit together. Better to stop with a sentence than to go on with a wrong number.
+cannot: parts of different patients do not fit together. So the run stops with a sentence and does not go on with a wrong number.
 """
 
 from __future__ import annotations

@@ -47,12 +47,13 @@ class LedgerView:
         self.totals: dict[tuple[str, str, str], Total] = {}  # (study, question, kind)
         self.refusals = 0
         self.problem = ""  # why the ledger cannot be trusted
-        self._offset, self._last = 0, ledger.FIRST
+        self._offset = 0
+        self._last = ledger.FIRST
         self._lock = threading.Lock()
         self.ready = threading.Event()  # set once the ledger was read for the first time
 
     def begin(self) -> None:
-        """Read the ledger for the first time in a thread of its own, so that a page need not wait for a long one."""
+        """Read the ledger for the first time in a separate thread, so that a page need not wait for a long one."""
         threading.Thread(target=self._first, daemon=True).start()
 
     def _first(self) -> None:

@@ -15,7 +15,7 @@ SCRIPT = (files("unpooled.pages") / "live.js").read_text(encoding="utf-8")
 
 
 class Page(Protocol):
-    """A page that can be looked at while things change."""
+    """A page that follows changes while it is open."""
 
     title: str
 

@@ -109,17 +109,19 @@ class NodePage:
         """One study: what it is for, what it fits, who takes part, and what would leave."""
         model = study.config["model"]
         settings = ", ".join(f"{k} = {v!r}" for k, v in model.items() if k != "name") or "defaults"
+        sums = "not masked: the coordinator sees this site's answers"
+        if study.secure:
+            sums = "masked: nobody sees this site's own answer"
+        noise = "none"
+        if study.privacy:
+            noise = f"epsilon {study.privacy['epsilon']:g}, delta {study.privacy['delta']:g}"
         facts = {
             "purpose": study.purpose or "not told",
             "model": f"{model['name']} ({settings})",
             "columns": ", ".join([*study.columns, *roles_of(study)]),
             "sites": f"{', '.join(study.names)}; at least {study.min_cohort} in a sum",
-            "sums": "masked: nobody sees this site's own answer"
-            if study.secure
-            else "not masked: the coordinator sees this site's answers",
-            "noise": f"epsilon {study.privacy['epsilon']:g}, delta {study.privacy['delta']:g}"
-            if study.privacy
-            else "none",
+            "sums": sums,
+            "noise": noise,
             "limit": f"at most {study.max_exchanges:,} questions",
             "SHA-256": study.digest,
         }
@@ -188,24 +190,21 @@ class NodePage:
     def _rules(self) -> str:
         """What the policy allows, in sentences."""
         rules = policy.read(self.node.paths["policy"])
+        gathers = "not given."
+        if rules.gather:
+            gathers = f"given: {'all' if rules.gather is True else rules.gather}."
         lines = [
             f"With fewer than {rules.min_rows} rows nothing is answered; no count below {rules.min_rows_per_component:g} rows leaves.",
-            "Single answers (GATHER) are "
-            + ("not given." if not rules.gather else f"given: {rules.gather if rules.gather is not True else 'all'}."),
+            f"Single answers (GATHER) are {gathers}",
             f'Masked sums are "{rules.secure}", with at least {rules.min_cohort} sites.',
             f"At most {rules.rounds_per_day:,} questions a day are answered.",
         ]
-        trust = (
-            markup.mark("The policy trusts the coordinator: questions of no approved study are answered too.")
-            if rules.trust_coordinator
-            else ""
-        )
-        dry = (
-            markup.mark("Dry run: nothing leaves, the ledger notes what would have.", good=True)
-            if rules.dry_run
-            else ""
-        )
-        body = f'{trust}{dry}{markup.bullets(lines)}<p class="soft">They stand in policy.toml.</p>'
+        marks = ""
+        if rules.trust_coordinator:
+            marks += markup.mark("The policy trusts the coordinator: questions of no approved study are answered too.")
+        if rules.dry_run:
+            marks += markup.mark("Dry run: nothing leaves, the ledger notes what would have.", good=True)
+        body = f'{marks}{markup.bullets(lines)}<p class="soft">They stand in policy.toml.</p>'
         return f"<section><h2>Rules of this node</h2>{body}</section>"
 
     def _left(self, titles: dict[str, str]) -> str:

@@ -38,7 +38,8 @@ class RunPage:
         """The page of a run's folder."""
         self.folder = folder
         run = folders.read(folder)
-        self.title, self.lead = run.name, f'<p class="lead">{escape(lead(run))}</p>'
+        self.title = run.name
+        self.lead = f'<p class="lead">{escape(lead(run))}</p>'
 
     def stamp(self) -> object:
         """Times and sizes of the files; every few seconds while the run goes on, for its clock."""

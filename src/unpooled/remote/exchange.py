@@ -62,7 +62,9 @@ class Exchange:
 
     def __init__(self, fed: Remote, ask: Ask, down: Tree, tally: Tally):
         """Pack the message once; nothing is sent yet."""
-        self.fed, self.ask, self.tally = fed, ask, tally
+        self.fed = fed
+        self.ask = ask
+        self.tally = tally
         self.bound = tree.dims(down, ask.types[0])
         self.settled: dict[str, tuple[Tree] | None] = {}
         self.open = set(fed.names)

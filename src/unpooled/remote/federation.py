@@ -97,8 +97,12 @@ class Remote:
         self.wanted = wanted or (Wanted() if study is None else study.wanted)
         features = self.wanted.features
         columns = features.names if columns is None and features is not None else columns
-        self.min_clients, self.max_bytes, self.say = min_clients, max_bytes, say
-        self.timeout, self.wait, self.retry = timeout, wait, retry
+        self.min_clients = min_clients
+        self.max_bytes = max_bytes
+        self.say = say
+        self.timeout = timeout
+        self.wait = wait
+        self.retry = retry
         self.journal = Journal()
         self.roster = Roster(transport, columns, 2.5 * retry, apart=(self.wanted.label, self.wanted.weight))
         self.run = Run()
@@ -232,7 +236,8 @@ class Remote:
 
     def sum(self, ask: Ask, down: Tree) -> Tree:
         """The total over the clients that answered."""
-        total, names = None, []
+        total = None
+        names = []
         for name, up in self._exchange(ask, down, "sum"):
             total = up if total is None else tree.add(total, up)
             names.append(name)

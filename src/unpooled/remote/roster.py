@@ -48,7 +48,9 @@ class Roster:
     def __init__(
         self, transport: Transport, columns: Sequence[str] | None, retry: float = 5.0, apart: Sequence[str | None] = ()
     ):
-        self.transport, self.retry, self.apart = transport, retry, set(apart)
+        self.transport = transport
+        self.retry = retry
+        self.apart = set(apart)
         self.columns = None if columns is None else list(columns)
         self.settled = False  # whether the columns are fixed
         self.nodes: dict[str, int] = {}

@@ -31,8 +31,9 @@ class Run:
 
     def restore(self, saved: Tree) -> None:
         """Continue from what `snapshot` returned; an empty value starts a new run."""
+        base = saved["base"] if saved else {}
         self.name = saved["run"] if saved else secrets.token_hex(16)
-        self.base: dict[str, int] = {n: int(r) for n, r in saved["base"].items()} if saved else {}
+        self.base: dict[str, int] = {name: int(round) for name, round in base.items()}
         self.begun: set[str] = set()
         self._snapshots: list[dict[str, int]] = [dict(self.base)]
 

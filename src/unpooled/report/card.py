@@ -75,11 +75,10 @@ def _model(run: RunFolder) -> Part:
     sentences = [_sentence(lead(run))]
     if run.model is None:
         sentences.append("The run has not finished: this card has no model yet.")
-    sentences.append(
-        f"Settings: {', '.join(f'{k} = {v!r}' for k, v in settings.items())}."
-        if settings
-        else "All settings are defaults."
-    )
+    if settings:
+        sentences.append(f"Settings: {', '.join(f'{k} = {v!r}' for k, v in settings.items())}.")
+    else:
+        sentences.append("All settings are defaults.")
     return Part("Model", sentences, [Table(("", ""), list(shown.items()))])
 
 
@@ -142,13 +141,21 @@ def _accuracy(found: dict[str, Any], run: RunFolder) -> Part:
 def _errors(found: dict[str, Any], run: RunFolder) -> Part:
     """Root mean squared error by site, beside that of the mean."""
     sentence = f"Root mean squared error by site, on {_whose(found)}; predicting the mean has {found['spread']:.4g}."
-    error = lambda site: f"{np.sqrt(site['squares'] / site['rows']):.4g}"  # noqa: E731
+
+    def error(site: dict[str, Any]) -> str:
+        """The error of one site."""
+        return f"{np.sqrt(site['squares'] / site['rows']):.4g}"
+
     return Part("Metrics", [sentence], [_by_site(found, "error", error)])
 
 
 def _density(found: dict[str, Any], run: RunFolder) -> Part:
     sentences = [*_likelihood(run), f"Log-likelihood per row by site, on {_whose(found)}:"]
-    loglik = lambda site: f"{site['loglik'] / site['rows']:.5g}"  # noqa: E731
+
+    def loglik(site: dict[str, Any]) -> str:
+        """The log-likelihood per row of one site."""
+        return f"{site['loglik'] / site['rows']:.5g}"
+
     return Part("Metrics", sentences, [_by_site(found, "log-likelihood per row", loglik)])
 
 
@@ -203,11 +210,8 @@ def _privacy(run: RunFolder) -> Part:
         )
     else:
         sentences.append("No single answer was asked for.")
-    sentences.append(
-        _sentence(privacy_line(run))
-        if privacy_line(run)
-        else "No noise was added: there is no guarantee of differential privacy."
-    )
+    noise = privacy_line(run) or "No noise was added: there is no guarantee of differential privacy."
+    sentences.append(_sentence(noise))
     sentences.append(f"{size(sum(e['bytes_up'] for e in run.ledger))} were sent by all sites together.")
     return Part("Privacy", sentences)
 
@@ -221,7 +225,7 @@ def _limits(run: RunFolder) -> Part:
         sentences.append(f"{asked - answered:,} of {asked:,} questions were not answered: some rounds lack some sites.")
     small = [n for n, own in run.clients.items() if own["rows"] is not None and own["rows"] < 100]
     if small:
-        sentences.append(f"Fewer than 100 rows at {markup.listed(small)}: what is said of these sites is uncertain.")
+        sentences.append(f"Fewer than 100 rows at {markup.listed(small)}: statements about these sites are uncertain.")
     if getattr(run.model, "converged_", True) is False:
         sentences.append("The fit stopped at its limit of rounds before it had settled.")
     if run.summary.get("measured", {}).get("folds") == 0 and run.summary["measured"].get("kind"):
@@ -253,9 +257,11 @@ def markdown(run: RunFolder, made: Iterable[Part]) -> str:
 
 def _markdown_table(table: Table) -> str:
     """The table in Markdown."""
-    clean = lambda cell: cell.replace("|", "\\|").replace("\n", " ")  # noqa: E731
-    lines = [table.head, ["---"] * len(table.head), *table.rows]
-    return "\n".join("| " + " | ".join(clean(str(c)) for c in line) + " |" for line in lines)
+    lines = []
+    for row in (table.head, ["---"] * len(table.head), *table.rows):
+        cells = [str(cell).replace("|", "\\|").replace("\n", " ") for cell in row]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 def html(run: RunFolder, made: Iterable[Part]) -> str:

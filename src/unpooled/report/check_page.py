@@ -22,10 +22,17 @@ def text(profiles: Sequence[Profile], findings: Sequence[Finding]) -> str:
 
 def _grid(profiles: Sequence[Profile]) -> list[str]:
     """One line per column, one field per site."""
-    rows = [["column", *(p.name for p in profiles)], ["rows", *(str(p.rows) for p in profiles)]]
-    rows += [[name, *(_cell(p, name) for p in profiles)] for name in _names(profiles)]
-    widths = [max(len(row[j]) for row in rows) for j in range(len(rows[0]))]
-    return ["  ".join(field.ljust(width) for field, width in zip(row, widths)).rstrip() for row in rows]
+    sites = [p.name for p in profiles]
+    counts = [str(p.rows) for p in profiles]
+    rows = [["column", *sites], ["rows", *counts]]
+    for name in _names(profiles):
+        rows.append([name, *(_cell(p, name) for p in profiles)])
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    lines = []
+    for row in rows:
+        fields = [field.ljust(width) for field, width in zip(row, widths)]
+        lines.append("  ".join(fields).rstrip())
+    return lines
 
 
 def _names(profiles: Sequence[Profile]) -> list[str]:

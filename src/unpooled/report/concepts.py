@@ -49,9 +49,10 @@ def clients_figure(model: Any) -> str:
     """The weights of the models at each client, sorted by concept; the least certain ones if there are many."""
     names = sorted(model.clients_, key=lambda name: (model.concepts_[name], -model.certainty_[name]))
     if len(names) > MOST_CLIENTS:
-        least = set(sorted(names, key=lambda name: model.certainty_[name])[:MOST_CLIENTS])
+        least = sorted(names, key=model.certainty_.get)[:MOST_CLIENTS]
         names = [name for name in names if name in least]
-    return svg.shades(names, model_names(model), np.array([model.clients_[name]["omega"] for name in names]))
+    weights = np.array([model.clients_[name]["omega"] for name in names])
+    return svg.shades(names, model_names(model), weights)
 
 
 def shares(model: Any, truth: Mapping[str, int]) -> np.ndarray:
@@ -100,7 +101,9 @@ def sentence(name: str, own: Mapping[str, np.ndarray]) -> str:
 
 def _sure(share: float) -> str:
     """How certain a share is, in a word."""
-    return "certain" if share > 0.95 else "likely" if share > 0.75 else "in doubt"
+    if share > 0.95:
+        return "certain"
+    return "likely" if share > 0.75 else "in doubt"
 
 
 def model_names(model: Any) -> list[str]:

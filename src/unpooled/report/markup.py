@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from unpooled.report.style import CSS
 
+MOST_ROWS = 40  # of a table that lists sites
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"  # a browser then loads nothing from outside
 
 
@@ -89,11 +90,11 @@ def _number_class(i: int, right: set[int]) -> str:
     return ' class="n"' if i in right else ""
 
 
-def capped(rows: Sequence[Iterable[str]], what: str, most: int = 40) -> tuple[Sequence[Iterable[str]], str]:
+def capped(rows: Sequence[Iterable[str]], what: str) -> tuple[Sequence[Iterable[str]], str]:
     """The first rows of a long table, and a sentence on how many are left out."""
-    if len(rows) <= most:
+    if len(rows) <= MOST_ROWS:
         return rows, ""
-    return rows[:most], f" {len(rows) - most:,} more {what} are not listed."
+    return rows[:MOST_ROWS], f" {len(rows) - MOST_ROWS:,} more {what} are not listed."
 
 
 def facts(values: Mapping[str, str]) -> str:
@@ -107,11 +108,9 @@ def figure(picture: str, caption: str) -> str:
     if not picture:
         return ""
     label = escape(unescape(re.sub(r"<[^>]*>", "", caption)))
-    wide = (
-        ' class="wide" tabindex="0" role="group" aria-label="picture, scrolls sideways"'
-        if 'class="big"' in picture
-        else ""
-    )
+    wide = ""
+    if 'class="big"' in picture:
+        wide = ' class="wide" tabindex="0" role="group" aria-label="picture, scrolls sideways"'
     named = picture.replace('role="img"', f'role="img" aria-label="{label}"', 1)
     return f"<figure><div{wide}>{named}</div><figcaption>{caption}</figcaption></figure>"
 

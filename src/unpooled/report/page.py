@@ -119,7 +119,7 @@ def privacy_line(run: RunFolder) -> str:
 
 
 def curve(history: list[dict]) -> str:
-    """The log-likelihood, loss or BIC by round, a picture of its own for each phase of the fit."""
+    """The log-likelihood, loss or BIC by round, with a separate picture for each phase of the fit."""
     for key, name in CURVES.items():
         rows = [row for row in history if _finite(row.get(key))]  # not every round has it
         if len(rows) > 1:

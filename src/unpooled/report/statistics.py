@@ -13,6 +13,7 @@ from unpooled.report.svg import AXIS, BOTTOM, HEIGHT, LEFT, PALETTE, RIGHT, TOP,
 
 STEP = 24  # height of a line in a picture of intervals
 MOST = 40  # coefficients or histograms shown
+MOST_TICKS = 5  # numbers along an axis
 SMALL = (146.0, 70.0)  # width and height of one histogram
 
 
@@ -50,12 +51,16 @@ def _points(corners: list[tuple[float, float]]) -> str:
 
 def intervals(names: Sequence[str], middle: np.ndarray, ends: np.ndarray) -> str:
     """A point and its interval (n, 2) for each name, a line at 0, and an axis with round numbers."""
-    left, shown = 150, slice(0, MOST)
-    ends = np.asarray(ends)[shown]
-    middle = np.asarray(middle)[shown]
+    left = 150
+    ends = np.asarray(ends)[:MOST]
+    middle = np.asarray(middle)[:MOST]
     low = min(0.0, float(ends.min()))
     high = max(0.0, float(ends.max()))
-    place = lambda v: left + (v - low) / ((high - low) or 1.0) * (WIDTH - RIGHT - left)  # noqa: E731
+
+    def place(value: float) -> float:
+        """The x coordinate of a value."""
+        return left + (value - low) / ((high - low) or 1.0) * (WIDTH - RIGHT - left)
+
     body = f'<path d="M{place(0.0):.1f},0V{STEP * len(middle)}" stroke="{AXIS}"/>'
     for i, (name, at, (a, b)) in enumerate(zip(names, middle, ends)):
         y = STEP * i + STEP / 2
@@ -71,11 +76,11 @@ def intervals(names: Sequence[str], middle: np.ndarray, ends: np.ndarray) -> str
     return _figure(base + 22, body)
 
 
-def _round_numbers(low: float, high: float, most: int = 5) -> list[float]:
-    """Multiples of 1, 2 or 5 times a power of ten between two ends, at most so many."""
+def _round_numbers(low: float, high: float) -> list[float]:
+    """Multiples of 1, 2 or 5 times a power of ten between two ends, at most MOST_TICKS."""
     span = (high - low) or 1.0
-    power = 10.0 ** np.floor(np.log10(span / most))
-    step = next(power * m for m in (1, 2, 5, 10, 20) if span / (power * m) < most)
+    power = 10.0 ** np.floor(np.log10(span / MOST_TICKS))
+    step = next(power * m for m in (1, 2, 5, 10, 20) if span / (power * m) < MOST_TICKS)
     first = int(np.ceil(low / step - 1e-9))
     last = int(np.floor(high / step + 1e-9))
     return [float(f"{k * step:.6g}") for k in range(first, last + 1)]

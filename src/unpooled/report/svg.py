@@ -32,14 +32,17 @@ def lines(curves: Mapping[str, tuple[Numbers, Numbers]], x_label: str, y_label: 
 
     With `floor` the upright axis begins there, and not at the smallest value.
     """
-    xs = [v for x, _ in curves.values() for v in x]
-    ys = [v for _, y in curves.values() for v in y] + ([] if floor is None else [floor])
+    xs: list[float] = []
+    ys: list[float] = [] if floor is None else [floor]
+    for x, y in curves.values():
+        xs.extend(x)
+        ys.extend(y)
     body = axes(xs, ys, x_label, y_label)
     for k, (x, y) in enumerate(curves.values()):
         body += _curve(_scale(x, LEFT, WIDTH - RIGHT, xs), _scale(y, HEIGHT - BOTTOM, TOP, ys), k)
-    names = [name for name in curves if name]
     entries = [(f'fill="{PALETTE[k % len(PALETTE)]}"', name) for k, name in enumerate(curves) if name]
-    return _figure(HEIGHT + 18 * bool(names), body + _wide_legend(entries, HEIGHT + 12))
+    height = HEIGHT + 18 if entries else HEIGHT
+    return _figure(height, body + _wide_legend(entries, HEIGHT + 12))
 
 
 def _curve(px: np.ndarray, py: np.ndarray, k: int) -> str:
@@ -53,19 +56,23 @@ def _curve(px: np.ndarray, py: np.ndarray, k: int) -> str:
     )
 
 
-def bars(values: Mapping[str, float], unit: str = "", notes: Mapping[str, str] | None = None) -> str:
+def bars(values: Mapping[str, float], notes: Mapping[str, str] | None = None) -> str:
     """A horizontal bar for each name, with its number (or its note) at the end; negative ones go left."""
     step, room = 24, 74
     v = np.array([float(x) for x in values.values()])
     low = min(0.0, float(np.nanmin(v, initial=0.0)))
     high = max(0.0, float(np.nanmax(v, initial=0.0)))
     left = NAMES + (room if low < 0 else 0)
-    place = lambda a: left + (a - low) / ((high - low) or 1.0) * (WIDTH - room - left)  # noqa: E731
+
+    def place(value: float) -> float:
+        """The x coordinate of a value."""
+        return left + (value - low) / ((high - low) or 1.0) * (WIDTH - room - left)
+
     body = f'<path d="M{place(0.0):.1f},2V{step * len(v)}" stroke="{AXIS}"/>'
     for i, (name, value) in enumerate(values.items()):
         y = step * i
         a, b = sorted((place(0.0), place(value if np.isfinite(value) else 0.0)))
-        text = (notes or {}).get(name, f"{value:.3g}{unit}")
+        text = (notes or {}).get(name, f"{value:.3g}")
         end = f'x="{a - 5:.1f}" text-anchor="end"' if value < 0 else f'x="{b + 5:.1f}"'
         body += _name(name, NAMES - 8, y + 16)
         body += f'<rect x="{a:.1f}" y="{y + 4}" width="{b - a:.1f}" height="{step - 8}" fill="{PALETTE[0]}"/>'
@@ -108,21 +115,18 @@ def stacked(names: Sequence[str], shares: np.ndarray, removed: int = 0, parts_na
 
 def shades(rows: Sequence[str], columns: Sequence[str], values: np.ndarray, texts: Sequence[Sequence[str]] = ()) -> str:
     """A heat map of shares (rows, columns) between 0 and 1, darker where larger; `texts` stand in place of percents."""
-    left, step, room = NAMES + 10, 22, 40  # room for the end of the last slanted name
+    left = NAMES + 10
+    step = 22
+    room = 40  # for the end of the last slanted name
     total = WIDTH if len(columns) <= 8 else 640
     width = min(60.0, (total - left - RIGHT - room) / max(len(columns), 1))
     slant, top = (-40, 76) if width > 22 else (-90, 118)  # upright names where slanted ones would overlap
-    every = max(1, int(np.ceil(12 / width)))
-    cells = [
-        f'<text transform="translate({left + (j + 0.5) * width:.1f},{top - 6}) rotate({slant})" dy="{4 if slant == -90 else 0}">'
-        f"{escape(short(str(c), 14))}</text>"
-        for j, c in enumerate(columns)
-        if j % every == 0
-    ]
+    cells = _slanted_names(columns, left, width, top, slant)
     for i, name in enumerate(rows):
-        cells.append(_name(name, left - 8, top + i * step + 15))
+        y = top + i * step
+        cells.append(_name(name, left - 8, y + 15))
         for j, v in enumerate(np.nan_to_num(values[i])):
-            x, y = left + j * width, top + i * step
+            x = left + j * width
             size = f'width="{width - 2:.1f}" height="{step - 2}"'
             cells.append(f'<rect x="{x:.1f}" y="{y}" {size} fill="{PALETTE[0]}" opacity="{0.06 + 0.94 * v:.3f}"/>')
             if width > 30:
@@ -134,14 +138,30 @@ def shades(rows: Sequence[str], columns: Sequence[str], values: np.ndarray, text
     return _figure(top + step * len(rows) + 6, "".join(cells), used)
 
 
+def _slanted_names(columns: Sequence[str], left: float, width: float, top: int, slant: int) -> list[str]:
+    """Names above the columns of a heat map; some are left out where there is no room for all."""
+    every = max(1, int(np.ceil(12 / width)))
+    down = 4 if slant == -90 else 0
+    names = []
+    for j in range(0, len(columns), every):
+        place = f"translate({left + (j + 0.5) * width:.1f},{top - 6}) rotate({slant})"
+        names.append(f'<text transform="{place}" dy="{down}">{escape(short(str(columns[j]), 14))}</text>')
+    return names
+
+
 def profiles(columns: Sequence[str], means: np.ndarray, spreads: np.ndarray) -> str:
     """For each column a band with a dot (mean) and a line (one spread to either side) for each part: (k, d) each, scaled alike."""
-    k, lane = len(means), 10
+    k = len(means)
+    lane = 10
     band = k * lane + 10
     reach = float(np.abs(np.concatenate([means - spreads, means + spreads])).max(initial=1.0))
     middle = (NAMES + WIDTH - RIGHT) / 2
     half = (WIDTH - RIGHT - NAMES) / 2
-    place = lambda v: middle + v / reach * half  # noqa: E731
+
+    def place(value: float) -> float:
+        """The x coordinate of a scaled value."""
+        return middle + value / reach * half
+
     body = f'<path d="M{middle:.1f},0V{band * len(columns)}" stroke="{AXIS}" stroke-dasharray="2 3"/>'
     for j, name in enumerate(columns):
         top = j * band
@@ -151,13 +171,13 @@ def profiles(columns: Sequence[str], means: np.ndarray, spreads: np.ndarray) -> 
         for c in range(k):
             y = top + 5 + lane * (c + 0.5)
             colour = PALETTE[c % len(PALETTE)]
-            a, b, at = (place(v) for v in (means[c, j] - spreads[c, j], means[c, j] + spreads[c, j], means[c, j]))
-            body += f'<path d="M{a:.1f},{y:.1f}H{b:.1f}" stroke="{colour}" stroke-width="3" opacity="0.55"/>'
-            body += f'<circle cx="{at:.1f}" cy="{y:.1f}" r="4" fill="{colour}"/>'
+            low = place(means[c, j] - spreads[c, j])
+            high = place(means[c, j] + spreads[c, j])
+            body += f'<path d="M{low:.1f},{y:.1f}H{high:.1f}" stroke="{colour}" stroke-width="3" opacity="0.55"/>'
+            body += f'<circle cx="{place(means[c, j]):.1f}" cy="{y:.1f}" r="4" fill="{colour}"/>'
     base = band * len(columns)
-    ticks = [(NAMES, f"{-reach:.2g}"), (middle, "0"), (WIDTH - RIGHT, f"{reach:.2g}")]
-    for at, text in ticks:
-        anchor = "start" if at == NAMES else "end" if at == WIDTH - RIGHT else "middle"
+    ticks = [(NAMES, f"{-reach:.2g}", "start"), (middle, "0", "middle"), (WIDTH - RIGHT, f"{reach:.2g}", "end")]
+    for at, text, anchor in ticks:
         body += f'<text x="{at:.1f}" y="{base + 15}" text-anchor="{anchor}">{text}</text>'
     return _figure(base + 20, body)
 
@@ -172,13 +192,11 @@ def ellipses(centres: np.ndarray, covs: np.ndarray, sizes: np.ndarray, x_label: 
     unit = min((WIDTH - LEFT - RIGHT) / span[0], (height - BOTTOM - TOP) / span[1])  # the same on both axes
     origin = np.array([LEFT + (WIDTH - LEFT - RIGHT - unit * span[0]) / 2, height - BOTTOM])
     body = f'<path d="M{LEFT},{TOP}V{height - BOTTOM}H{WIDTH - RIGHT}" fill="none" stroke="{AXIS}"/>'
+    xs = origin[0] + unit * (centres[:, 0] - low[0])
+    ys = origin[1] - unit * (centres[:, 1] - low[1])
     for c in np.argsort(-sizes):
-        x = origin[0] + unit * (centres[c, 0] - low[0])
-        y = origin[1] - unit * (centres[c, 1] - low[1])
-        body += _ellipse(x, y, covs[c], unit, PALETTE[c % len(PALETTE)])
-    for c in range(len(centres)):
-        x = origin[0] + unit * (centres[c, 0] - low[0])
-        y = origin[1] - unit * (centres[c, 1] - low[1])
+        body += _ellipse(xs[c], ys[c], covs[c], unit, PALETTE[c % len(PALETTE)])
+    for c, (x, y) in enumerate(zip(xs, ys)):
         body += f'<circle cx="{x:.1f}" cy="{y:.1f}" r="10" fill="#fff" stroke="{PALETTE[c % len(PALETTE)]}" stroke-width="2"/>'
         body += f'<text x="{x:.1f}" y="{y + 4:.1f}" text-anchor="middle" font-size="11">{c + 1}</text>'
     return _figure(height, body + _axis_names(x_label, y_label, height))
@@ -203,14 +221,20 @@ def dendrogram(
     labels: Sequence[str], left: Sequence[int] | np.ndarray, right: Sequence[int] | np.ndarray, heights: Numbers
 ) -> str:
     """Merges of `labels`: step s joins nodes left[s] and right[s] into node len(labels) + s; further right is later."""
-    step, start = 22, NAMES
+    step = 22
+    start = NAMES
     order = _leaf_order(len(labels), left, right)
     top = max(float(np.max(heights, initial=0.0)), 1e-12)
-    place = lambda h: start + 6 + float(h) / top * (WIDTH - RIGHT - start - 6)  # noqa: E731
+
+    def place(height: float) -> float:
+        """The x coordinate of a height."""
+        return start + 6 + float(height) / top * (WIDTH - RIGHT - start - 6)
+
     at = {leaf: (place(0.0), step * i + step / 2) for i, leaf in enumerate(order)}
     body = "".join(_name(str(labels[leaf]), start, at[leaf][1] + 4) for leaf in order)
     for s, (a, b, h) in enumerate(zip(left, right, heights)):
-        (xa, ya), (xb, yb) = at[int(a)], at[int(b)]
+        xa, ya = at[int(a)]
+        xb, yb = at[int(b)]
         x = max(place(h), xa, xb)
         body += f'<path d="M{xa:.1f},{ya:.1f}H{x:.1f}V{yb:.1f}H{xb:.1f}" fill="none" stroke="{PALETTE[0]}" stroke-width="2"/>'
         at[len(labels) + s] = (x, (ya + yb) / 2)
@@ -228,7 +252,11 @@ def _leaf_order(leaves: int, left: Sequence[int] | np.ndarray, right: Sequence[i
 def reliability(promised: Numbers, seen: Numbers, x_label: str, y_label: str) -> str:
     """What was promised against what was seen, both from 0 to 1; a calibrated model lies on the diagonal."""
     size = 300
-    place = lambda a, b: (LEFT + a * (size - 20), TOP + (1 - b) * (size - 20))  # noqa: E731
+
+    def place(a: float, b: float) -> tuple[float, float]:
+        """The coordinates of a point of the unit square."""
+        return LEFT + a * (size - 20), TOP + (1 - b) * (size - 20)
+
     x0, y0 = place(0, 0)
     x1, y1 = place(1, 1)
     body = f'<path d="M{x0},{y1}V{y0}H{x1}" fill="none" stroke="{AXIS}"/>'
@@ -238,7 +266,7 @@ def reliability(promised: Numbers, seen: Numbers, x_label: str, y_label: str) ->
     body += f'<polyline points="{path}" fill="none" stroke="{PALETTE[0]}" stroke-width="2"/>'
     body += "".join(f'<circle cx="{a:.1f}" cy="{b:.1f}" r="3.5" fill="{PALETTE[0]}"/>' for a, b in spots)
     for value in (0, 0.5, 1):
-        (x, _), (_, y) = place(value, 0), place(0, value)
+        x, y = place(value, value)
         body += f'<text x="{x}" y="{y0 + 16}" text-anchor="middle">{value:g}</text>'
         body += f'<text x="{LEFT - 8}" y="{y + 4}" text-anchor="end">{value:g}</text>'
     height = size + 32

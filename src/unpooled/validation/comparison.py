@@ -7,6 +7,7 @@ GLM, LinearRegression and LogisticRegression, with any penalties, all share the 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -114,8 +115,11 @@ def _named(models: Mapping[str, Any] | Sequence[Any]) -> dict[str, Any]:
     if isinstance(models, Mapping):
         return {str(name): model for name, model in models.items()}
     given = list(models) if isinstance(models, Sequence) else [models]
-    names = [type(m).__name__ for m in given]
-    return {f"{n} {i + 1}" if names.count(n) > 1 else n: m for i, (n, m) in enumerate(zip(names, given))}
+    classes = [type(model).__name__ for model in given]
+    named = {}
+    for i, (name, model) in enumerate(zip(classes, given)):
+        named[f"{name} {i + 1}" if classes.count(name) > 1 else name] = model
+    return named
 
 
 def _check(models: dict[str, Any], fed: Federation, cv: int | str) -> None:
@@ -145,10 +149,12 @@ def _fits(models: dict[str, Any], fed: Federation, cv: int | str) -> dict[str, l
     """Every model without each fold; those that can share rounds do."""
     if cv == "site" or not all(hasattr(model, "scoring") for model in models.values()):
         return {name: [clone(model).fit(part) for part in _trainings(fed, cv)] for name, model in models.items()}
-    folds = range(int(cv))
-    works = [_work(model, int(cv), fold) for model in models.values() for fold in folds]
-    found = together(fed, works, GRIDS)
-    return {name: found[i * len(folds) : (i + 1) * len(folds)] for i, name in enumerate(models)}
+    cv = int(cv)
+    works = []
+    for model in models.values():
+        works += [_work(model, cv, fold) for fold in range(cv)]
+    fitted = iter(together(fed, works, GRIDS))
+    return {name: list(islice(fitted, cv)) for name in models}
 
 
 def _work(model: Any, folds: int, fold: int) -> Callable[[Federation], Any]:

@@ -28,13 +28,15 @@ def held_out_losses(
 
 def _asked(fitted: dict[str, list], fed: Federation, cv: int | str) -> tuple[Scores, dict[str, tuple[str, ...]]]:
     """One SUM, for all models and folds."""
-    kinds, down = [], []
+    kinds = []
+    down = []
     for models in fitted.values():
         options, coefs, scales, alphas = zip(*(m.scoring() for m in models))
         kinds.append(options[0])  # the same for the models of all folds
         down.append(Fitted(np.stack(coefs), np.array(scales), np.array(alphas)))
     folds, sites = (0, fed.names) if cv == "site" else (int(cv), [])
-    levels = level_counts(fed.schema) if getattr(fed, "schema", None) is not None else []
+    schema = getattr(fed, "schema", None)
+    levels = [] if schema is None else level_counts(schema)
     ask = held_out.using(models=kinds, folds=folds, sites=sites, levels=levels)
     total = tree.map(to_numpy, fed.sum(ask, tuple(down)))
     return total, {name: METRICS[options["kind"]] for name, options in zip(fitted, kinds)}
@@ -42,7 +44,8 @@ def _asked(fitted: dict[str, list], fed: Federation, cv: int | str) -> tuple[Sco
 
 def _in_process(fitted: dict[str, list], fed: Federation, cv: int | str) -> tuple[Scores, dict[str, tuple[str, ...]]]:
     """The same sums for any estimator, where the clients are in this process."""
-    total, metrics = None, {}
+    total = None
+    metrics = {}
     for index, client in enumerate(fed.here()):
         fold = np.full(len(client.w), index) if cv == "site" else _fold_of(client, int(cv))
         columns = []
@@ -64,8 +67,9 @@ def _fold_of(client: Client, folds: int) -> np.ndarray:
 
 def _sums(w: np.ndarray, loss: np.ndarray, fold: np.ndarray, folds: int) -> Scores:
     """Rows and losses of each fold, and the outer product of the client's totals, for standard errors by site."""
+    weighted = w[:, None] * loss
     n = np.array([w[fold == f].sum() for f in range(folds)])
-    total = np.array([(w[:, None] * loss)[fold == f].sum(0) for f in range(folds)])
+    total = np.array([weighted[fold == f].sum(0) for f in range(folds)])
     mine = np.concatenate([[n.sum()], total.sum(0)])
     return Scores(n, total, pack_triangle(np.outer(mine, mine)))
 

@@ -96,10 +96,13 @@ def _places(metrics: dict[str, tuple[str, ...]]) -> dict[str, dict[str, int]]:
 def _score(models: list, sums: Scores, spread: np.ndarray, places: dict[str, int]) -> Score:
     """One model's mean, standard error by site, and mean of each fold, for all of its metrics."""
     n = float(sums.n.sum())
-    mean = {m: float(sums.total[:, j].sum() / n) for m, j in places.items()}
-    error = {m: float(np.sqrt(max(spread[j, j], 0.0))) for m, j in places.items()}
-    each = {m: sums.total[:, j] / np.maximum(sums.n, np.finfo(float).tiny) for m, j in places.items()}
-    return Score(mean, error, each, n, models)
+    rows_of_folds = np.maximum(sums.n, np.finfo(float).tiny)
+    mean, error, by_fold = {}, {}, {}
+    for metric, j in places.items():
+        mean[metric] = float(sums.total[:, j].sum() / n)
+        error[metric] = float(np.sqrt(max(spread[j, j], 0.0)))
+        by_fold[metric] = sums.total[:, j] / rows_of_folds
+    return Score(mean, error, by_fold, n, models)
 
 
 def _spread(sums: Scores, sites: int) -> np.ndarray:

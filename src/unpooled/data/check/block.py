@@ -35,15 +35,11 @@ def proposed(profiles: Sequence[Profile], declared: Schema | None, found: Sequen
 
 
 def _column(name: str, held: Mapping[str, ColumnProfile]) -> Column:
-    """The declaration of one column: the kind most sites have (the broader one on a tie), with codes and levels of
-    all.
-    """
+    """The declaration of one column: the kind most sites have (the broader one on a tie), all sites' codes and levels."""
     kinds = [c.kind for c in held.values() if c.kind in RANKED]
     kind = max(kinds, key=lambda k: (kinds.count(k), RANKED.index(k)), default="ignored")
     codes = sorted({code for c in held.values() for code in c.codes})
-    missing = tuple(
-        float(c) if is_number(c) and not float(c).is_integer() else int(c) if is_number(c) else c for c in codes
-    )
+    missing = tuple(_code(code) for code in codes)
     if kind in ("real", "binary"):
         return _number(name, held, missing)
     if kind not in ("category", "ordered"):
@@ -70,6 +66,14 @@ def _number(name: str, held: Mapping[str, ColumnProfile], missing: tuple) -> Col
     return Column(name, "positive" if all(map(_skewed, numeric)) else "real", missing=missing)
 
 
+def _code(text: str) -> float | int | str:
+    """A code for missing, as a number where it is one."""
+    if not is_number(text):
+        return text
+    number = float(text)
+    return number if not number.is_integer() else int(text)
+
+
 def _skewed(c: ColumnProfile) -> bool:
     """Whether all numbers are above 0 and reach much further up than down, as concentrations and costs do."""
     if not (c.positive and c.quantiles):
@@ -84,10 +88,12 @@ def remedies(found: Sequence[Finding]) -> str:
     for f in found:
         if f.remedy:
             by_site.setdefault(f.site, []).append(f"# {f.remedy}")
-    blocks = [[f"# [sites.{site}]", *lines] for site, lines in by_site.items()]
-    lead = (
-        ["", "# how single sites may write them (at a node: in [data.columns], which lists all columns that it offers)"]
-        if blocks
-        else []
-    )
-    return "".join(f"{line}\n" for line in (*lead, *(line for block in blocks for line in block)))
+    if not by_site:
+        return ""
+    lines = [
+        "",
+        "# how single sites may write them (at a node: in [data.columns], which lists all columns that it offers)",
+    ]
+    for site, remedies_of_site in by_site.items():
+        lines += [f"# [sites.{site}]", *remedies_of_site]
+    return "\n".join(lines) + "\n"

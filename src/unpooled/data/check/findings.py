@@ -16,7 +16,7 @@ from unpooled.errors import suggest
 FEW_ROWS = 10
 MAPPED = 8  # levels that are listed for a site to map
 ZERO_COMMON = 0.03  # share of the rows that are 0 at every site where 0 is a value and no code
-MISSING_APART = 0.5  # difference in the share of missing cells that is told of
+MISSING_APART = 0.5  # difference in the share of missing cells that is reported
 NUMBERS = ("real", "binary", "positive", "count")
 TEXTS = ("category", "ordered", "id")
 
@@ -73,26 +73,26 @@ def _columns(
     """Columns that a site lacks, calls by another name, or has in addition to the others."""
     wanted = _wanted(profiles, by_column, declared)
     told: set[tuple[str, str]] = set()
-    for p in profiles:
-        lacking = [c for c in wanted if c not in p.names and c not in p.lacks]
-        extra = [c for c in p.names if c not in wanted and c in by_column and c not in (declared or ())]
+    for profile in profiles:
+        lacking = [c for c in wanted if c not in profile.names and c not in profile.lacks]
+        extra = [c for c in profile.names if c not in wanted and c in by_column and c not in (declared or ())]
         for name in lacking:
-            others = [c for site, c in by_column.get(name, {}).items() if site != p.name]
-            twin = counterpart(name, p, [e for e in extra if (p.name, e) not in told], others)
+            others = [c for site, c in by_column.get(name, {}).items() if site != profile.name]
+            twin = counterpart(name, profile, [e for e in extra if (profile.name, e) not in told], others)
             if twin is not None:
-                told.add((p.name, twin))
+                told.add((profile.name, twin))
                 yield Finding(
                     "name",
                     name,
-                    p.name,
+                    profile.name,
                     f"has no column {name!r}; its column {twin!r} looks like it",
                     f'{name} = "{twin}"',
                 )
             else:
-                yield Finding("column", name, p.name, f"has no column {name!r}", f"{name} = false")
+                yield Finding("column", name, profile.name, f"has no column {name!r}", f"{name} = false")
         for name in extra:
-            if (p.name, name) not in told:
-                yield Finding("column", name, p.name, f"has a column {name!r} that other sites do not have")
+            if (profile.name, name) not in told:
+                yield Finding("column", name, profile.name, f"has a column {name!r} that other sites do not have")
 
 
 def _wanted(
@@ -149,7 +149,9 @@ def _kinds(name: str, held: Mapping[str, ColumnProfile], declared: Schema | None
 
 def _group(kind: str) -> str:
     """ "number", "text" or the kind itself: kinds within one group can stand for each other."""
-    return "number" if kind in NUMBERS else "text" if kind in TEXTS else kind
+    if kind in NUMBERS:
+        return "number"
+    return "text" if kind in TEXTS else kind
 
 
 def _compatible(kind: str, given: str) -> bool:
@@ -169,8 +171,8 @@ def _most_common(values: Sequence[str]) -> str:
 
 def _scales(name: str, held: Mapping[str, ColumnProfile]) -> Iterator[Finding]:
     """Sites whose numbers are standardised, below zero, or a known factor away from the others."""
-    quantiles = {site: c.quantiles for site, c in held.items() if c.kind in NUMBERS and c.quantiles and not c.constant}
-    quantiles = {site: q for site, q in quantiles.items() if not _few_values(held[site])}
+    numeric = {site: c for site, c in held.items() if c.kind in NUMBERS and c.quantiles and not c.constant}
+    quantiles = {site: c.quantiles for site, c in numeric.items() if not _few_values(c)}
     if len(quantiles) < 2:
         return
     standard = [site for site in quantiles if held[site].standardised]
@@ -183,31 +185,41 @@ def _scales(name: str, held: Mapping[str, ColumnProfile]) -> Iterator[Finding]:
         text = "a quarter of its values or more are below 0, elsewhere hardly any: it is on another scale"
         yield Finding("unit", name, below, f"column {name!r}: {text}")
         return
-    middle = scales.middle_site(quantiles)
-    between = scales.between_sites(list(quantiles.values()))
-    odd = {site: scales.difference(q, quantiles[middle], between) for site, q in quantiles.items() if site != middle}
-    if sum(map(bool, odd.values())) > len(odd) / 2 + 0.5:  # it is the middle one that differs
-        other = next(site for site, text in odd.items() if text)
-        odd = {middle: scales.difference(quantiles[middle], quantiles[other], between)}
-    if not any(odd.values()):
-        odd = {
-            site: scales.multiple(q, [v for s, v in quantiles.items() if s != site]) for site, q in quantiles.items()
-        }
-    for site, text in odd.items():
+    for site, text in _other_scales(quantiles).items():
         if text:
             yield Finding("unit", name, site, f"column {name!r}: {text}")
 
 
+def _other_scales(quantiles: Mapping[str, list[float]]) -> dict[str, str]:
+    """site -> what is odd about its scale, "" for nothing."""
+    middle = scales.middle_site(quantiles)
+    between = scales.between_sites(list(quantiles.values()))
+    odd = {site: scales.difference(q, quantiles[middle], between) for site, q in quantiles.items() if site != middle}
+    n_odd = sum(map(bool, odd.values()))
+    if n_odd > len(odd) / 2 + 0.5:  # it is the middle one that differs
+        other = next(site for site, text in odd.items() if text)
+        odd = {middle: scales.difference(quantiles[middle], quantiles[other], between)}
+    if any(odd.values()):
+        return odd
+    return {site: scales.multiple(q, _of_others(site, quantiles)) for site, q in quantiles.items()}
+
+
+def _of_others(site: str, quantiles: Mapping[str, list[float]]) -> list[list[float]]:
+    """The quantiles of all other sites."""
+    return [q for other, q in quantiles.items() if other != site]
+
+
 def _like_others(site: str, quantiles: Mapping[str, list[float]]) -> bool:
     """Whether a site's numbers have about the level and the spread of the others'."""
-    return scales.alike(quantiles[site], [q for other, q in quantiles.items() if other != site])
+    return scales.alike(quantiles[site], _of_others(site, quantiles))
 
 
 def _below_zero(quantiles: Mapping[str, list[float]]) -> str | None:
     """The one site with a quarter of its numbers below 0, as standardised ones are, where others have hardly any."""
     negative = [site for site, q in quantiles.items() if q[1] < 0]
     above = [site for site, q in quantiles.items() if q[0] > 0]
-    return negative[0] if len(negative) == 1 and len(above) == len(quantiles) - 1 > 0 else None
+    others = len(quantiles) - 1
+    return negative[0] if len(negative) == 1 and len(above) == others > 0 else None
 
 
 def _few_values(c: ColumnProfile) -> bool:
@@ -220,7 +232,7 @@ def _levels(name: str, held: Mapping[str, ColumnProfile], declared: Schema | Non
     known = set(declared[name].levels) if declared is not None and name in declared else set()
     levels = {site: _kept(c) for site, c in held.items() if c.levels and _told_by_levels(c)}
     if len({_group(held[site].kind) for site in levels}) > 1:
-        return  # told of as a kind
+        return  # reported as another kind
     alone = _alone(levels)
     for site, mine in levels.items():
         others = {s: v for s, v in levels.items() if s != site}
@@ -296,7 +308,7 @@ def _codes(name: str, held: Mapping[str, ColumnProfile], rows_of: Mapping[str, i
 
 
 def _zero_is_a_value(held: Mapping[str, ColumnProfile], rows_of: Mapping[str, int]) -> bool:
-    """Whether 0 is common at every one of several sites: an amount that is often none (no payment, no rain)."""
+    """Whether 0 is common at every one of several sites: an amount that is often zero (no payment, no rain)."""
     told = {site: c for site, c in held.items() if c.kind != "empty"}
     return len(told) > 2 and all(
         c.codes.get("0", 0) >= ZERO_COMMON * rows_of[site] or _is_low(0.0, c) for site, c in told.items()

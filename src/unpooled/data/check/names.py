@@ -42,4 +42,6 @@ def _overlap(a: Sequence[float], b: Sequence[float]) -> float:
     low = max(a[0], b[0])
     high = min(a[4], b[4])
     whole = max(a[4], b[4]) - min(a[0], b[0])
-    return max(high - low, 0.0) / whole if whole > 0 else float(a[2] == b[2])
+    if whole <= 0:
+        return float(a[2] == b[2])
+    return max(high - low, 0.0) / whole

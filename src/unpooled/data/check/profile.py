@@ -55,7 +55,7 @@ class ColumnProfile:
     positive, whole, standardised : bool
         Whether all numbers are above 0, or whole, or have mean 0 and standard deviation 1.
     problem : str
-        The sentence that says why it cannot be read as one kind or contradicts its declaration, if so.
+        Why it cannot be read as one kind or contradicts its declaration; empty otherwise.
     """
 
     name: str
@@ -90,7 +90,7 @@ class Profile:
     lacks : list of str
         Columns that the site has declared it does not have.
     problem : str
-        Why its table cannot be read, or is not told of, if so.
+        Why its table cannot be read or is not described; empty otherwise.
     """
 
     name: str
@@ -195,40 +195,51 @@ def _share(count: float, rows: int, floor: int) -> float:
 
 def _numbers(name: str, kind: str, x: np.ndarray, floor: int, given: Any, own: Own) -> ColumnProfile:
     """The profile of a numeric column, in the declared unit, with codes for missing left out."""
-    known = [float(c) for c in (*(given.missing if given else ()), *own.missing) if is_number(str(c))]
-    x = np.where(np.isin(x, known), np.nan, x) if known else x
-    if own.factor is not None or (given is not None and given.unit is not None and own.unit is not None):
-        change = conversion(own.unit, given.unit if given is not None else None, own.factor, name, "the site")
-        x = x * change.factor + change.shift
+    x = _in_declared_unit(name, x, given, own)
     problem = _contradiction(name, x, given, floor)
     present = x[np.isfinite(x)]
     gaps = _share(np.isnan(x).sum(), len(x), floor)
     if len(present) < max(floor, 1):
         return ColumnProfile(name, "empty", gaps)
     codes = {c: n for c, n in number_codes(present).items() if n >= floor}
-    bare = present[~np.isin(present, [float(c) for c in codes])]
-    bare = bare if len(bare) >= max(floor, 1) else present
+    bare = present[~np.isin(present, [float(c) for c in codes])]  # without codes
+    if len(bare) < max(floor, 1):
+        bare = present
     found, counts = np.unique(bare, return_counts=True)
     whole = bool((bare == np.floor(bare)).all())
-    few = whole and len(found) <= FEW_VALUES and len(bare) > 2 * len(found)
-    levels = {f"{v:g}": _floored(n, floor) for v, n in zip(found, counts) if n >= floor} if few else {}
-    is_id = bool(ID_NAME.search(name)) or (given is not None and given.kind == "id")
-    repeats = len(bare) - len(found) if is_id and whole and len(found) > 0.5 * len(bare) else 0
+    levels = {}
+    if whole and len(found) <= FEW_VALUES and len(bare) > 2 * len(found):
+        levels = {f"{v:g}": _floored(n, floor) for v, n in zip(found, counts) if n >= floor}
+    named_id = bool(ID_NAME.search(name)) or (given is not None and given.kind == "id")
+    is_id = named_id and whole and len(found) > 0.5 * len(bare)
     return ColumnProfile(
         name,
-        "id" if is_id and whole and len(found) > 0.5 * len(bare) else kind,
+        "id" if is_id else kind,
         gaps,
         _quantiles(bare, floor),
         levels,
         {c: _floored(n, floor) for c, n in codes.items()},
         constant=len(found) == 1,
         distinct=len(found) == len(bare),
-        repeated=_raised(_repeated(counts), floor) if repeats else 0,
+        repeated=_raised(_repeated(counts), floor) if is_id else 0,
         positive=bool((bare > 0).all()),
         whole=whole,
         standardised=len(bare) >= 20 and bool(abs(bare.mean()) < 0.01 and abs(bare.std() - 1) < 0.03),
         problem=problem,
     )
+
+
+def _in_declared_unit(name: str, x: np.ndarray, given: Any, own: Own) -> np.ndarray:
+    """Numbers in the declared unit; known codes for missing become NaN."""
+    declared_codes = given.missing if given is not None else ()
+    codes = [float(c) for c in (*declared_codes, *own.missing) if is_number(str(c))]
+    if codes:
+        x = np.where(np.isin(x, codes), np.nan, x)
+    wanted = given.unit if given is not None else None
+    if own.factor is None and (wanted is None or own.unit is None):
+        return x
+    change = conversion(own.unit, wanted, own.factor, name, "the site")
+    return x * change.factor + change.shift
 
 
 def _contradiction(name: str, x: np.ndarray, given: Any, floor: int) -> str:
@@ -259,7 +270,8 @@ def histogram(x: np.ndarray, floor: int) -> tuple[np.ndarray, np.ndarray]:
     """(edges (b + 1,), counts (b,)) with twelve bins per power of ten on either side of 0; bins of few rows are emptied."""
     top = np.abs(x).max(initial=0.0)
     powers = range(-6, int(np.ceil(np.log10(top))) + 1) if top > 1e-6 else range(0, 1)
-    ladder = np.concatenate([STEPS * 10.0**p for p in powers] + [[10.0 ** (powers[-1] + 1)]])
+    last = 10.0 ** (powers[-1] + 1)
+    ladder = np.concatenate([*(STEPS * 10.0**p for p in powers), [last]])
     edges = np.concatenate([-ladder[::-1], ladder])
     counts = np.histogram(x, edges)[0]
     return edges, np.where(counts >= floor, counts, 0)
@@ -276,12 +288,14 @@ def _from_histogram(edges: np.ndarray, counts: np.ndarray) -> np.ndarray:
 
 def _texts(name: str, kind: str, texts: Texts, floor: int, problem: str, given: Any, own: Own) -> ColumnProfile:
     """The profile of a column of texts: levels with enough rows, or an id that has one text per row."""
-    rows, counts = len(texts), texts.counts
-    missing = {str(c) for c in (*(given.missing if given else ()), *own.missing)}
+    rows = len(texts)
+    counts = texts.counts
+    declared_codes = given.missing if given is not None else ()
+    missing = {str(c) for c in (*declared_codes, *own.missing)}
     held = {own.levels.get(t, t): int(n) for t, n in zip(texts.levels, counts) if n and t not in missing}
     present = sum(held.values())
-    if is_truth(held):  # TRUE and true mean the same
-        held = {t: sum(n for text, n in held.items() if text.lower() == t) for t in sorted({t.lower() for t in held})}
+    if is_truth(held):
+        held = _without_case(held)
     gaps = _share(rows - present, rows, floor)
     if not present:
         return ColumnProfile(name, "empty", gaps)
@@ -306,12 +320,24 @@ def _texts(name: str, kind: str, texts: Texts, floor: int, problem: str, given: 
     )
 
 
+def _without_case(held: Mapping[str, int]) -> dict[str, int]:
+    """Rows of each text in lower case: TRUE and true mean the same."""
+    counts = dict.fromkeys(sorted({text.lower() for text in held}), 0)
+    for text, n in held.items():
+        counts[text.lower()] += n
+    return counts
+
+
 def _dates(name: str, values: Any, floor: int) -> ColumnProfile:
     """The profile of a column of dates, with days such as 1900-01-01 that stand for missing."""
     x = days(values, name, "it")
     present = x[~np.isnan(x)]
     gaps = _share(len(x) - len(present), len(x), floor)
     quantiles = _quantiles(present, floor) if len(present) >= max(floor, 1) else []
-    counts = {day: int((present == days(np.array([day], dtype=object), name, "it")[0]).sum()) for day in NO_DATES}
-    codes = {day: _floored(n, floor) for day, n in counts.items() if n >= max(floor, 2)}
+    codes = {}
+    for text in NO_DATES:
+        day = days(np.array([text], dtype=object), name, "it")[0]
+        count = int((present == day).sum())
+        if count >= max(floor, 2):
+            codes[text] = _floored(count, floor)
     return ColumnProfile(name, "date", gaps, quantiles, codes=codes, constant=len(np.unique(present)) == 1)

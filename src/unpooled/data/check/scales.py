@@ -34,14 +34,14 @@ FACTORS = {  # the larger number over the smaller -> what it usually means
     4.184: "kJ and kcal",
 }
 KELVIN = 273.15  # Kelvin less degrees Celsius
-NEAR = 0.15  # how far a ratio of medians may lie from a factor: sites differ in their patients too
+NEAR = 0.15  # largest relative distance of a ratio of medians from a factor: patients differ between sites too
 NEAR_QUARTILES = 0.25
 APART = 2.5  # standard deviations, in logarithms, between medians that a factor may explain
 TWICE = 2.0  # positive numbers whose medians differ by less are of one scale
-FAR = 6.0  # standard deviations beyond which values are of another scale, whatever explains it
+FAR = 6.0  # standard deviations beyond which values are of another scale, explained by a factor or not
 EXACT = 0.1  # how near quartiles must be to a factor, and those of the other sites to each other, where values overlap
-AMONG = 5.0  # standard deviations between sites' medians that hardly one of many sites is away from the middle one by nature
-SEVERAL = 8  # sites from which on it is known how much their medians differ
+AMONG = 5.0  # standard deviations of sites' medians: hardly any site is farther from the middle one by chance
+SEVERAL = 8  # sites, at least, from which the variation of medians is estimated
 # of the five quantiles that must be near where not all quartiles are: the median between two groups moves easily
 MOST = 4
 
@@ -157,12 +157,14 @@ def _apart(a: np.ndarray, b: np.ndarray) -> float:
 
 
 def _factor(a: np.ndarray, b: np.ndarray) -> float | None:
-    """The factor that explains all three quartiles, the nearest one."""
-    ratios = b[1:4] / a[1:4] if a[2] < b[2] else a[1:4] / b[1:4]
-    near = {f: abs(np.log(ratios[1] / f)) for f in FACTORS}
-    best = min(near, key=lambda f: near[f])
-    fits = near[best] <= np.log1p(NEAR) and (abs(np.log(ratios / best)) <= np.log1p(NEAR_QUARTILES)).all()
-    return best if fits else None
+    """The factor nearest to the ratio of the medians, if it explains all three quartiles."""
+    small, large = (a, b) if a[2] < b[2] else (b, a)
+    ratios = large[1:4] / small[1:4]
+    distances = {factor: abs(np.log(ratios[1] / factor)) for factor in FACTORS}
+    factor = min(distances, key=lambda f: distances[f])
+    explains_median = distances[factor] <= np.log1p(NEAR)
+    explains_quartiles = (abs(np.log(ratios / factor)) <= np.log1p(NEAR_QUARTILES)).all()
+    return factor if explains_median and explains_quartiles else None
 
 
 def _fahrenheit(a: np.ndarray, b: np.ndarray) -> str:

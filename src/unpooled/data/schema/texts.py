@@ -30,7 +30,8 @@ class Texts:
 
     def __init__(self, codes: np.ndarray, levels: Sequence[str], declared: bool = False, ordered: bool = False):
         """Hold `codes`, the place of each cell's text in `levels`, -1 where it is missing."""
-        self.codes, self.levels = np.asarray(codes, np.int32), [str(v) for v in levels]
+        self.codes = np.asarray(codes, np.int32)
+        self.levels = [str(v) for v in levels]
         self.declared, self.ordered = declared, ordered
 
     def __len__(self) -> int:

@@ -2,7 +2,7 @@
 
 Read in this order: `layer` (the layer and its client step), `quantisers` (floats to small integers), `message` (any
 answer as bytes, sent as the change of what both ends remember), `codec` (for models with a scaling of their own, such
-as FedEM), `blocks` (matrices as bytes, for codecs), `coding` (small integers to bits).
+as FedEM), `blocks` (matrices as bytes, for codecs), `coding` (small integers to bits), `scales` (scales and masks as bytes).
 """
 
 from unpooled.layers.compression import blocks

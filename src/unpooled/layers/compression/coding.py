@@ -152,7 +152,8 @@ def read_length(content: bytes, at: int) -> tuple[int, int]:
     while True:
         if at >= len(content) or shift > 56:
             raise ValueError(f"it is cut off, or holds no length, after {at} bytes")
-        byte, at = content[at], at + 1
+        byte = content[at]
+        at = at + 1
         n = n + ((byte % 128) << shift)
         shift = shift + 7
         if byte < 128:

@@ -49,10 +49,10 @@ def compress(
     up = tree.map(to_numpy, up)
     key = f"{MEMORY_KEY} {question}"
     memory = None if {EVERYONE, client.name} & set(forget) else client.state.get(key)
-    writing, reading = (_coding(quantiser, alpha, question, client.moment, client.name) for _ in range(2))
-    content = message.write(up, memory, writing)
-    if alpha is not None:
-        _, client.state[key] = message.read(content, memory, reading)
+    content = message.write(up, memory, _coding(quantiser, alpha, client.moment, client.name))
+    if alpha is not None:  # the client reads its own message as the server will
+        coding = _coding(quantiser, alpha, client.moment, client.name)
+        _, client.state[key] = message.read(content, memory, coding)
     return np.frombuffer(content, np.uint8)
 
 
@@ -126,9 +126,9 @@ class Compressed(Layer):
             raise BadParameter("the federation is compressed already: put one Compressed around it, not two")
         if levels is not None and quantiser is not None:
             raise BadParameter("levels= is short for quantiser=Dither(levels): give one of them")
-        self.quantiser = resolve(
-            Dither(7 if levels is None else levels) if quantiser is None else quantiser, QUANTISERS, "quantiser"
-        )
+        if quantiser is None:
+            quantiser = Dither(7 if levels is None else levels)
+        self.quantiser = resolve(quantiser, QUANTISERS, "quantiser")
         if alpha is not None:
             within("alpha", alpha, 0, 1, "the memory's step")
         at_least("max_bytes", max_bytes, 1)
@@ -208,7 +208,8 @@ class Compressed(Layer):
         def undo(sent: Tree, name: str) -> Tree:
             """The answer of client `name`; SchemaError if its message cannot be read."""
             memories = self._memories.setdefault(name, {}) if self.memory else {}
-            coding = _coding(**options, moment=(self.journal.seed, self.journal.round), name=name)
+            moment = (self.journal.seed, self.journal.round)
+            coding = _coding(options["quantiser"], options["alpha"], moment, name)
             self._forget.add(name)  # until its message could be read
             try:
                 content = received_bytes(sent)
@@ -243,9 +244,7 @@ def compression_of(fed: Any) -> Compressed | None:
     return fed
 
 
-def _coding(
-    quantiser: Mapping, alpha: float | None, question: str, moment: tuple[int, int], name: str
-) -> message.Coding:
-    """What both ends use for one message; both draw the same random numbers, from a stream of their own."""
+def _coding(quantiser: Mapping, alpha: float | None, moment: tuple[int, int], name: str) -> message.Coding:
+    """What both ends use for one message; both draw the same random numbers, from a separate stream."""
     rng = generator(*moment, f"{name}, {MEMORY_KEY}")
     return message.Coding(resolve(quantiser, QUANTISERS, "quantiser"), alpha, rng)

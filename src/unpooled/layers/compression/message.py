@@ -117,7 +117,8 @@ class _Reader:
 
     def __init__(self, content: bytes):
         """Read `content` from its first byte on."""
-        self.content, self.at = content, 0
+        self.content = content
+        self.at = 0
 
     def take(self, n: int) -> bytes:
         """The next `n` bytes."""

@@ -96,7 +96,8 @@ class Dither(NamedTuple):
 
     def omega(self, size: int) -> float:
         """A bound for the worst vector of `size` numbers; the scale that is sent may be 2^(1/8) above the norm."""
-        b, s = min(self.bucket, size), self.levels
+        b = min(self.bucket, size)
+        s = self.levels
         most = float(b) ** max(0.0, 1 / self._power - 0.5)  # |x|_p <= most |x|_2
         up = 2.0 ** (1 / STEPS) * most / s
         # worst case for the maximum norm: one large coordinate among equal small ones, with a rounded norm
@@ -233,10 +234,15 @@ class TopK(NamedTuple):
 
     def encode(self, x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """The positions (as indices or as a bit mask, whichever is shorter) and the numbers, as bytes."""
-        k = self._count(len(x))
-        large = np.sort(np.argpartition(np.abs(x), len(x) - k)[len(x) - k :])
-        where = large.astype("<u4").view(np.uint8) if 32 * k < len(x) else np.packbits(as_mask(large, len(x)))
-        return np.concatenate([where, x[large].astype("<f4").view(np.uint8)])
+        n = len(x)
+        k = self._count(n)
+        large = np.sort(np.argpartition(np.abs(x), n - k)[n - k :])
+        if 32 * k < n:  # k indices of 32 bits are shorter than a mask of n bits
+            positions = large.astype("<u4").view(np.uint8)
+        else:
+            positions = np.packbits(as_mask(large, n))
+        numbers = x[large].astype("<f4").view(np.uint8)
+        return np.concatenate([positions, numbers])
 
     def decode(self, sent: np.ndarray, size: int, rng: np.random.Generator) -> np.ndarray:
         """The numbers (size,), 0 where they were left out."""
@@ -324,9 +330,11 @@ def usual_omega(quantiser: Any, size: int) -> float:
 def _usual_omega(levels: int, bucket: int, power: float) -> float:
     """The relative variance of `Dither` on a fixed sample of normal numbers; the rounding is averaged exactly."""
     x = np.abs(np.random.default_rng(0).normal(size=(2000, bucket)))
-    step = np.linalg.norm(x, ord=power, axis=1, keepdims=True) * 2.0 ** (0.5 / STEPS) / levels
-    share = x / step % 1
-    return float((share * (1 - share) * step**2).sum() / (x**2).sum())
+    norms = np.linalg.norm(x, ord=power, axis=1, keepdims=True)
+    step = norms * 2.0 ** (0.5 / STEPS) / levels
+    share = x / step % 1  # the probability of rounding up
+    variance = share * (1 - share) * step**2
+    return float(variance.sum() / (x**2).sum())
 
 
 QUANTISERS: dict[str, type] = {"identity": Identity, "dither": Dither, "sparsify": Sparsify, "topk": TopK, "cast": Cast}

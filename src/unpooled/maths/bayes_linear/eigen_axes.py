@@ -89,6 +89,7 @@ def centred_group_sums(
 def _scale(stats: Stats, intercept: bool) -> np.ndarray:
     """The standard deviation of each feature; 1 for a constant one."""
     mean = stats.z / stats.n if intercept else np.zeros_like(stats.z)
-    variance = (np.diag(unpack(stats.zz, len(mean))) - stats.n * mean**2) / stats.n
+    squares = np.diag(unpack(stats.zz, len(mean)))
+    variance = (squares - stats.n * mean**2) / stats.n
     constant = variance <= TINY * mean**2  # rounding error of a constant column
     return np.sqrt(np.where(constant | (variance <= 0), 1.0, variance))

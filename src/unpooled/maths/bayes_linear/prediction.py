@@ -83,7 +83,7 @@ def left_out_together(post: Posterior, z: Array, y: Array, group: Array | None =
 
 
 def _leverage_factor(post: Posterior, z: Array, group: Array | None, output: int) -> np.ndarray:
-    """u (n, columns) such that the leverages of these rows are u u': of weights, intercept and group offsets."""
+    """A factor u (n, columns) of the rows' leverages u u', which come from weights, intercept and group offsets."""
     offsets = shared_offsets(post, group)
     noise = post.noise_variance[output]
     z = z - post.feature_mean - offsets.features

@@ -48,7 +48,8 @@ def statistics(
 
 def _group_sums(z: Array, y: Array, w: Array, group: Array | None, groups: int) -> tuple[Array, Array, Array]:
     """Sums by group: (..., g), (..., k, g), (..., g, o)."""
-    (*lead, n, k), o = z.shape, y.shape[-1]
+    *lead, n, k = z.shape
+    o = y.shape[-1]
     if group is None or groups == 0:
         return np.zeros((*lead, 0)), np.zeros((*lead, k, 0)), np.zeros((*lead, 0, o))
     stacks = int(np.prod(lead))

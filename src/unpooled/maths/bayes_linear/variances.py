@@ -17,8 +17,9 @@ GRID = 121  # ratios noise / prior evaluated before the best is refined
 def log_evidence(values: Array, along2: Array, yy: Array, dof: float, noise: Array, prior: Array) -> np.ndarray:  # (o,)
     """log p(y) per output, (o,), weights integrated out."""
     log_det = np.log1p(values[:, None] * (prior / noise)).sum(0)
-    left = np.array([unexplained(values, along2[:, j], yy[j], np.atleast_1d(noise / prior)[j]) for j in range(len(yy))])
-    return -0.5 * (dof * np.log(2 * np.pi * noise) + log_det + left / noise)
+    ratios = np.atleast_1d(noise / prior)
+    squares = np.array([unexplained(values, along2[:, j], yy[j], ratios[j]) for j in range(len(yy))])
+    return -0.5 * (dof * np.log(2 * np.pi * noise) + log_det + squares / noise)
 
 
 def unexplained(values: Array, along2: Array, yy: float, ratio: Array) -> np.ndarray:
@@ -37,9 +38,14 @@ def unexplained(values: Array, along2: Array, yy: float, ratio: Array) -> np.nda
 
 def best_variances(values: Array, along2: Array, yy: Array, dof: float) -> tuple[np.ndarray, np.ndarray]:
     """(noise, prior), (o,) each, that maximise the evidence; given their ratio, the noise has a closed form."""
-    ratio = np.array([_best_ratio(values, along2[:, j], yy[j], dof) for j in range(len(yy))])
-    noise = np.array([unexplained(values, along2[:, j], yy[j], r) / dof for j, r in enumerate(ratio)])
-    return noise, noise / ratio
+    ratios = []
+    noises = []
+    for along2_j, yy_j in zip(along2.T, yy):
+        ratio = _best_ratio(values, along2_j, yy_j, dof)
+        ratios.append(ratio)
+        noises.append(unexplained(values, along2_j, yy_j, ratio) / dof)
+    noise = np.array(noises)
+    return noise, noise / np.array(ratios)
 
 
 def _best_ratio(values: Array, along2: Array, yy: float, dof: float) -> float:

@@ -82,10 +82,13 @@ def _posterior(stats: Stats, ratio: float, intercept: bool, standardize: bool, n
     along = axes(stats, ratio, intercept=intercept, standardize=standardize)
     if noise is None or prior is None:
         noise, prior = best_variances(along.eigenvalues, along.cross**2, along.yy, along.dof)
-    noise, prior = (np.broadcast_to(np.asarray(v, dtype=np.float64), along.yy.shape) for v in (noise, prior))
+    noise = np.broadcast_to(np.asarray(noise, dtype=np.float64), along.yy.shape)
+    prior = np.broadcast_to(np.asarray(prior, dtype=np.float64), along.yy.shape)
     precision = along.eigenvalues[:, None] / noise + 1 / prior  # (k, o)
     evidence = log_evidence(along.eigenvalues, along.cross**2, along.yy, along.dof, noise, prior)
-    evidence = evidence - (0.5 * np.log(along.n) if intercept else 0.0) - 0.5 * np.log1p(ratio * stats.group_n).sum()
+    if intercept:
+        evidence = evidence - 0.5 * np.log(along.n)
+    evidence = evidence - 0.5 * np.log1p(ratio * stats.group_n).sum()
     group_variance = ratio / (1 + ratio * np.append(stats.group_n, 0.0))  # (h,)
     group_z, group_y = centred_group_sums(stats, along.feature_mean, along.target_mean)
     group_features = group_variance[:-1] * group_z

@@ -1,4 +1,4 @@
-"""`Describe`: what a table one says of all clients' rows, by SUMs of counts and moments alone; 64 rounds at most.
+"""`Describe`: table one of all clients' rows, from SUMs of counts and moments alone; 64 rounds at most.
 
 What is sent, in the order of the files:
 
@@ -6,7 +6,8 @@ What is sent, in the order of the files:
   missing values come together; sums, then second moments about the means; rows of each level.
 - `patterns`: which patterns of missing values to ask for next. Nothing is sent there.
 - `estimator`: the rounds. Levels are found first (5 to 16 rounds), then quantiles (5 to 16), then moments and histograms.
-- `results`: from totals to what is said of them. Nothing is sent there.
+- `quantile_rules`: NumPy's quantile methods as ranks. Nothing is sent there.
+- `results`: from totals to the numbers of the table. Nothing is sent there.
 - `tables`: the result as text, HTML and frame. Nothing is sent there.
 """
 

@@ -172,7 +172,7 @@ class Describe(Estimator):
         return state.stage == "done"
 
     def _levels(self, fed: Federation, state: State) -> State:
-        """One round of the search for levels; a column with too many, or with too few rows in them, is none of levels."""
+        """One round of the search for levels; a column with too many levels, or too few rows in them, has no levels."""
         state = self._round(fed, state, np.zeros(0), self.min_count)
         search = state.search
         many = np.bincount(search.list, minlength=len(state.seen)) > self.max_levels
@@ -278,7 +278,8 @@ class Describe(Estimator):
         ends = np.stack([np.full(len(rows), least - 1.0), rows - least], 1)
         ends = np.where(rows[:, None] >= 2 * least - 1, ends, np.nan)
         enough = (place.lower + 1 >= least) & (rows[:, None] - place.upper >= least) & (rows[:, None] >= 1)
-        lower, upper = (np.where(enough, side, np.nan) for side in (place.lower, place.upper))
+        lower = np.where(enough, place.lower, np.nan)
+        upper = np.where(enough, place.upper, np.nan)
         return np.concatenate([lower, upper, ends], 1)
 
     def _looked_up(self, state: State) -> tuple[np.ndarray, np.ndarray]:
@@ -287,10 +288,11 @@ class Describe(Estimator):
         assert state.found is not None
         rows = state.sums.seen.ravel()
         wanted = self._places(rows)
-        value = {(int(l), float(r)): v for l, r, v in zip(state.search.list, state.search.rank, state.found)}
-        look = [[value.get((l, r), np.nan) for r in row] for l, row in enumerate(wanted)]
+        values = np.full(wanted.shape, np.nan)
+        for of_list, rank, value in zip(state.search.list, state.search.rank, state.found):
+            values[int(of_list), wanted[int(of_list)] == rank] = value
         s, d = state.sums.seen.shape
-        found = np.asarray(look, dtype=np.float64).reshape(s, d, -1)
+        found = values.reshape(s, d, -1)
         p = np.atleast_1d(np.asarray(self.probabilities, dtype=np.float64))
         weight = quantile_rules.places(rows[:, None], p, self.method).weight.reshape(s, d, -1)
         m = len(p)

@@ -37,7 +37,8 @@ def places(n: np.ndarray, p: np.ndarray, method: str = "linear") -> Place:
     lower = np.floor(index)
     weight = _weight(index - lower, index, method)
     last = np.maximum(n - 1, 0)
-    beyond, before = index >= n - 1, index < 0
+    beyond = index >= n - 1
+    before = index < 0
     ends = np.where(beyond, last, 0.0)
     outside = beyond | before
     return Place(np.where(outside, ends, lower), np.where(outside, ends, lower + 1), weight)

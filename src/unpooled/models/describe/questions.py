@@ -254,7 +254,8 @@ def _moments(centres: Centres, client: Client, by: int | None, sites: Sequence[s
     second = np.zeros(centres.mean.shape)
     for slot, mean in enumerate(centres.mean):
         centred = np.where(there, x - mean, 0.0)
-        first[slot], second[slot] = share[slot] @ centred, share[slot] @ centred**2
+        first[slot] = share[slot] @ centred
+        second[slot] = share[slot] @ centred**2
     equal = x[:, centres.column] == centres.value  # (n, l)
     return Moments(first, second, share @ equal)
 

@@ -1,4 +1,4 @@
-"""From totals to what is said of them: tables of each slot, histograms, patterns, correlations; what is too rare is withheld."""
+"""From totals to results: tables of each slot, histograms, patterns, correlations; counts of few rows are withheld."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def means(sums: Sums) -> np.ndarray:
 def slots(
     sums: Sums, moments: Moments, levels: Levels, quantiles: np.ndarray, ends: np.ndarray, least: float
 ) -> list[dict]:
-    """What is said of each slot: `rows`, `table`, `quantiles` and `levels`."""
+    """The results of each slot: `rows`, `table`, `quantiles` and `levels`."""
     out = []
     for i, rows in enumerate(sums.rows):
         table = _table(float(rows), sums.seen[i], means(sums)[i], moments.x[i], moments.xx[i], least)
@@ -42,7 +42,8 @@ def _table(rows: float, seen: np.ndarray, mean: np.ndarray, x: np.ndarray, xx: n
         better = mean + x / seen
         variance = np.where(seen > 1, np.maximum(xx - x**2 / seen, 0.0) / (seen - 1), np.nan)
     enough = (seen >= least) & (seen > 0)
-    mean, sd = (np.where(enough, a, np.nan) for a in (better, np.sqrt(variance)))
+    mean = np.where(enough, better, np.nan)
+    sd = np.where(enough, np.sqrt(variance), np.nan)
     return {"n": seen, "missing": rows - seen, "mean": mean, "sd": sd}
 
 

@@ -16,20 +16,25 @@ WITHHELD = "withheld"
 def text(about: Any) -> str:
     """Table one with a column for all rows, each group and each site."""
     rows = cells(about)
-    widths = [max(len(row[j]) for row in rows) for j in range(len(rows[0]))]
-    lines = [
-        "  ".join(cell.ljust(w) if j == 0 else cell.rjust(w) for j, (cell, w) in enumerate(zip(row, widths)))
-        for row in rows
-    ]
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    lines = []
+    for first, *others in rows:
+        numbers = [cell.rjust(width) for cell, width in zip(others, widths[1:])]
+        lines.append("  ".join([first.ljust(widths[0]), *numbers]))
     return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:]])
 
 
 def html(about: Any) -> str:
     """Table one as an HTML table."""
     head, *body = cells(about)
-    tags = lambda row, tag: "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in row)  # noqa: E731
-    lines = [f"<tr>{_row_head(row[0])}{tags(row[1:], 'td')}</tr>" for row in body]
-    return f"<table>\n<thead><tr>{tags(head, 'th')}</tr></thead>\n<tbody>\n" + "\n".join(lines) + "\n</tbody>\n</table>"
+    top = f"<thead><tr>{_tags(head, 'th')}</tr></thead>"
+    lines = [f"<tr>{_row_head(row[0])}{_tags(row[1:], 'td')}</tr>" for row in body]
+    return "\n".join(["<table>", top, "<tbody>", *lines, "</tbody>", "</table>"])
+
+
+def _tags(row: list[str], tag: str) -> str:
+    """Cells of a row as HTML."""
+    return "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in row)
 
 
 def _row_head(name: str) -> str:
@@ -51,7 +56,7 @@ def frame(about: Any) -> Any:
 
 
 def slots(about: Any) -> dict[str, dict]:
-    """What is said of all rows, each group and each site, by name."""
+    """The results of all rows, each group and each site, by name."""
     whole = {"rows": about.n_samples_, "table": about.table_, "quantiles": about.quantiles_, "levels": about.levels_}
     return {"all": whole, **{f"{_group(about)}{k}": v for k, v in about.groups_.items()}, **about.sites_}
 
@@ -75,10 +80,15 @@ def cells(about: Any) -> list[list[str]]:
 def _number_lines(about: Any, found: dict, j: int, name: str) -> list[list[str]]:
     """Lines of a numeric column: mean, standard deviation and quantiles; dates as dates, with a deviation in days."""
     shown = _day if _is_date(about, name) else _number
-    moments = [f"{shown(s['table']['mean'][j])} ({_number(s['table']['sd'][j])})" for s in found.values()]
-    lines = [[f"{name}, mean (sd in days)" if shown is _day else f"{name}, mean (sd)", *moments]]
+    title = f"{name}, mean (sd in days)" if shown is _day else f"{name}, mean (sd)"
+    moments = []
+    for slot in found.values():
+        mean, sd = slot["table"]["mean"][j], slot["table"]["sd"][j]
+        moments.append(f"{shown(mean)} ({_number(sd)})")
+    lines = [[title, *moments]]
     for i, p in enumerate(np.atleast_1d(np.asarray(about.probabilities, dtype=np.float64))):
-        lines.append([f"  {100 * p:g} % quantile", *(shown(s["quantiles"][i, j]) for s in found.values())])
+        quantiles = [shown(slot["quantiles"][i, j]) for slot in found.values()]
+        lines.append([f"  {100 * p:g} % quantile", *quantiles])
     return lines
 
 
@@ -119,9 +129,11 @@ def _level_name(about: Any, column: str, value: float) -> str:
 
 def _missing_line(found: dict, j: int) -> list[list[str]]:
     """The line of missing values; nothing where none are missing."""
-    gaps = [float(s["table"]["missing"][j]) for s in found.values()]
-    shares = [_share(gap, s["rows"]) for gap, s in zip(gaps, found.values())]
-    return [["  missing, n (%)", *shares]] if any(gap > 0 for gap in gaps) else []
+    gaps = [float(slot["table"]["missing"][j]) for slot in found.values()]
+    if not any(gap > 0 for gap in gaps):
+        return []
+    shares = [_share(gap, slot["rows"]) for gap, slot in zip(gaps, found.values())]
+    return [["  missing, n (%)", *shares]]
 
 
 def _share(rows: float, total: float) -> str:

@@ -50,7 +50,7 @@ def n_bins(size: Size) -> int:
 
 
 def budget(size: Size) -> float:
-    """Bytes of second moments of features that all clients together may send: what histograms of columns and residuals leave."""
+    """Bytes of second moments of features that all clients together may send, after histograms of columns and residuals."""
     d = size.n_columns
     counts = d * (BINS / thinning(size) + n_bins(size)) + calibration.BINS
     others = d * (SUMS + n_bins(size) + d / 2)
@@ -58,7 +58,7 @@ def budget(size: Size) -> float:
 
 
 def bytes_left(size: Size) -> float:
-    """What learning the kernel leaves of the budget."""
+    """The budget that remains after learning the kernel."""
     per_round = _answer(2 * frequencies_to_learn_with(size)) + _gradient(size)
     return max(budget(size) - size.n_clients * rounds_to_learn_in(size) * per_round, LEAST)
 
@@ -76,22 +76,22 @@ def frequencies_to_learn_with(size: Size) -> int:
 
 
 def fits_a_grid(size: Size) -> bool:
-    """Whether the last layer's features are rounded to a grid: not if rows are so many that it would be coarse; bytes abound then."""
+    """Whether the last layer's features are rounded to a grid: not with so many rows that it would be coarse (their budget is large)."""
     return size.rows <= grids.MOST_ROWS
 
 
 def n_frequencies(size: Size) -> int:
-    """The number of frequencies of the last layer, two features each, that what is left of the budget allows."""
+    """The number of frequencies of the last layer, two features each, that the remaining budget allows."""
     return int(np.clip(_last_features(size) / 2, MIN_FREQUENCIES, MAX_FREQUENCIES))
 
 
 def n_features(size: Size) -> int:
-    """The number of features of the last layer that what is left of the budget allows."""
+    """The number of features of the last layer that the remaining budget allows."""
     return int(np.clip(_last_features(size), MIN_FEATURES, MAX_FEATURES))
 
 
 def _last_features(size: Size) -> float:
-    """How many features fit into what is left of the budget."""
+    """How many features fit into the remaining budget."""
     number, squares = (FOUR, SQUARES) if fits_a_grid(size) else (DOUBLE, 0)
     return _features(bytes_left(size), size.n_clients, number, squares)
 

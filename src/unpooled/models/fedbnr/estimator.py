@@ -255,7 +255,7 @@ class FedBNR(KernelRegression):
         return State(design, optimiser, FIRST_NOISE, FIRST_PRIOR, None, 0, self.seed_, n_sums, known, rounds)
 
     def _columns(self, fed: Federation, scaling: Scaling, size: Size) -> tuple[Scaling, Marginals | None]:
-        """The scaling with heavy columns compressed if they are to be, and the distribution of each column if it is used: one SUM."""
+        """(scaling, distribution of each column or None); heavy columns are compressed with inputs="robust". One SUM."""
         if not (self.inputs == "robust" or self._sums_kernels()):
             return scaling, None
         counts = histograms(fed, scaling, self._share(), self.seed_, thinning(size) if self._grows() else 1)
@@ -264,7 +264,8 @@ class FedBNR(KernelRegression):
 
     def step(self, fed: Federation, state: State) -> tuple[State, dict]:
         """Two SUMs: statistics of the last layer, then a gradient or local training."""
-        self.seed_, state = state.seed, state._replace(round=state.round + 1)
+        self.seed_ = state.seed
+        state = state._replace(round=state.round + 1)
         try:
             stats = sum_statistics(fed, state.design, **self._asks())
         except TooFewClients:
@@ -320,7 +321,7 @@ class FedBNR(KernelRegression):
         self._settle(*weigh(*self._last_sums(fed, design, fits_a_grid(size))))
 
     def _last_sums(self, fed: Federation, design: Design, on_grid: bool) -> tuple[Design, Stats]:
-        """(the design, on a grid if it is to be; the sums of the last layer): one SUM, with a grid two.
+        """(design, with features on a grid if wanted; sums of the last layer): one SUM, with a grid two.
 
         If other clients answer than when the grid was chosen, totals may exceed four bytes: they are asked for again in eight.
         """

@@ -111,8 +111,9 @@ def train(task: Task, client: Client, *, spec: dict, share: float, seed: int, ep
     gram = z @ z.swapaxes(-1, -2)
     distil = task.rows.shape[0] > 0  # then only Gram matrices are sent, not kernels
     theta = {k: _scaled(v, 0 * clients if distil else clients) for k, v in mine.items()}
-    log_noise, log_prior, gram = (_scaled(v, clients) for v in (log_noise, log_prior, gram))
-    return Trained(clients, theta, log_noise, log_prior, gram, checked)
+    log_noise = _scaled(log_noise, clients)
+    log_prior = _scaled(log_prior, clients)
+    return Trained(clients, theta, log_noise, log_prior, _scaled(gram, clients), checked)
 
 
 def _scaled(values: Array, counts: Array) -> Array:
@@ -125,8 +126,9 @@ def check_held(
 ) -> Checked:
     """Errors on the rows of weight `held` (..., n); clients may be stacked."""
     if held.ndim == 1:  # most rows have no weight
-        group = None if group is None else group[held > 0]
-        x, y, held = (a[held > 0] for a in (x, y, held))
+        some = held > 0
+        group = None if group is None else group[some]
+        x, y, held = x[some], y[some], held[some]
     mean, variance = bayes_linear.predict(post, features(spec, kernel, x), group)
     squares = (y - mean) ** 2
     nlpd = 0.5 * (np.log(2 * np.pi * variance) + squares / variance)

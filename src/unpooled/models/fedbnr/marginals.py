@@ -51,7 +51,8 @@ def _edges(values: np.ndarray, counts: np.ndarray, n_bins: int) -> list[float]:
     """Edges of bins with enough rows in each."""
     least = max(counts.sum() / n_bins, MIN_ROWS)
     found: list[float] = []
-    rows, after = 0.0, counts.sum()
+    rows = 0.0
+    after = counts.sum()
     for i in range(len(values) - 1):
         rows = rows + counts[i]
         after = after - counts[i]

@@ -58,7 +58,11 @@ def server_rows(design: Design, data: Any, distil: float) -> tuple[ServerRows, S
     group = members(design.groups, x)
     x = standard(scaling, x)
     y = (y - scaling.y_mean) / scaling.y_scale
-    some = lambda rows: ServerRows(x[rows], y[rows], None if group is None else group[rows])  # noqa: E731
+
+    def some(rows: slice) -> ServerRows:
+        """Some of the server's rows."""
+        return ServerRows(x[rows], y[rows], None if group is None else group[rows])
+
     return some(slice(cut)), some(slice(cut, None))
 
 
@@ -67,10 +71,9 @@ def judge(best: Best | None, now: Best, held: Checked, y_scale: np.ndarray) -> t
     if held.n == 0:
         return now, {}
     now = now._replace(score=float(held.absolute.mean() / held.n))
-    rmse, spread = (np.sqrt((y_scale**2 * squares / held.n).mean()) for squares in (held.squares, held.spread))
     seen = {
-        "val_rmse": float(rmse),
-        "val_spread": float(spread),
+        "val_rmse": float(np.sqrt((y_scale**2 * held.squares / held.n).mean())),
+        "val_spread": float(np.sqrt((y_scale**2 * held.spread / held.n).mean())),
         "val_mae": float((y_scale * held.absolute / held.n).mean()),
         "val_nlpd": float((held.nlpd / held.n + np.log(y_scale)).mean()),
     }

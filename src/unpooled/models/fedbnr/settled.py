@@ -22,7 +22,8 @@ def settled(standardised: np.ndarray) -> np.ndarray:
 
 def settled_scaling(scaling: Scaling) -> Scaling:
     """The scaling with means and scales of columns and targets without their last digits."""
-    x_step, y_step = (FINE * power_below(scale) for scale in (scaling.x_scale, scaling.y_scale))
+    x_step = FINE * power_below(scaling.x_scale)
+    y_step = FINE * power_below(scaling.y_scale)
     return scaling._replace(
         fill=snapped(scaling.fill, x_step),
         x_mean=snapped(scaling.x_mean, x_step),

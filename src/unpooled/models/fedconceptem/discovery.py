@@ -3,7 +3,7 @@
 One linear probe of all rows is fitted first. Where clients label alike, their scores at its optimum are noise; where they do not, the
 scores of all clients span one direction less than there are concepts. The eigenvalues of the scores' second moments that are above the
 noise count these directions. k-means of the clients along them makes a few groups too many. Then every group has a probe, clients join
-the one that fits them best, and probes that are not worth their parameters (BIC) are removed one by one.
+the one that fits them best, and probes whose removal improves BIC are removed one by one.
 """
 
 from __future__ import annotations
@@ -92,7 +92,8 @@ def whitening_of(second: np.ndarray, free: int) -> np.ndarray:  # (s, s)
     intercepts = np.arange(free) * wide + wide - 1
     slopes = np.delete(np.arange(len(second)), intercepts)
     across = second[np.ix_(slopes, intercepts)]
-    left = second[np.ix_(slopes, slopes)] - across @ np.linalg.pinv(second[np.ix_(intercepts, intercepts)]) @ across.T
+    of_intercepts = np.linalg.pinv(second[np.ix_(intercepts, intercepts)])
+    left = second[np.ix_(slopes, slopes)] - across @ of_intercepts @ across.T
     values, vectors = np.linalg.eigh(0.5 * (left + left.T))
     return (vectors / np.sqrt(np.maximum(values, 1e-4 * values.max()))) @ vectors.T
 
@@ -145,7 +146,7 @@ def k_means(fed: Federation, down: Centres, trainer: dict) -> Centres:
 
 
 def fit_probes(fed: Federation, down: Probes, trainer: dict, pen: penalties.Penalty, most: int) -> list[int]:
-    """The places of the probes that are worth their parameters, of `most` at most."""
+    """The places of the probes that improve BIC, of `most` at most."""
     ids = list(range(len(down.coef)))
     step = 0
     last = GROUP_STEPS + EM_STEPS

@@ -257,7 +257,8 @@ class FedConceptEM(ServerSteps, ConceptPredictions):
             own["omega"] = own["omega"] / own["omega"].sum()
         self.n_concepts_ = len(ids)
         self.kept_ = ids
-        self.concepts_, self.certainty_ = {}, {}
+        self.concepts_ = {}
+        self.certainty_ = {}
         self.weights_ = to_numpy(state.shares)
         self.label_shares_ = label_shares(state.table, state.table_variance)
         at = {int(i): place for place, i in enumerate(ids)}

@@ -34,7 +34,7 @@ class ConceptPredictions(LearnerEstimator):
         return own.get("theta", theta), own.get("omega", self.weights_)
 
     def adapt(self, X: Any, y: Any = None) -> Any:
-        """The personal model of a new client: EM on its weights, with the models as they are.
+        """The personal model of a new client: EM on its weights; the models stay fixed.
 
         Parameters
         ----------

@@ -120,14 +120,18 @@ def probes(down: Probes, client: Client, *, trainer: dict, ids: list, move: bool
     if not ids or not all(0 <= place < MAX_PROBES for place in ids):
         raise BadParameter(f"ids={ids!r}: places of probes are whole numbers from 0 to {MAX_PROBES - 1}")
     rows = probe_rows(down, client, trainer)
-    before = client.state.get("own_intercepts")
-    steps = STEPS_FROM_ZERO if before is None else INTERCEPT_STEPS
-    before = np.zeros((max(ids) + 1, rows.classes)) if before is None else to_numpy(before)
-    own = own_intercepts(rows, before[ids], steps)
+    if "own_intercepts" in client.state:
+        intercepts = to_numpy(client.state["own_intercepts"])
+        steps = INTERCEPT_STEPS
+    else:
+        intercepts = np.zeros((max(ids) + 1, rows.classes))
+        steps = STEPS_FROM_ZERO
+    own = own_intercepts(rows, intercepts[ids], steps)
     loglik = log_likelihood(rows, rows.scores + own[:, None, :]) - 0.5 * INTERCEPT_RIDGE * (own**2).sum(-1)
     best = int(loglik.argmax() if move else to_numpy(client.state["omega"])[ids].argmax())
-    before[ids] = own
-    client.state["own_intercepts"], client.state["omega"] = before, mostly(len(before), ids[best])
+    intercepts[ids] = own
+    client.state["own_intercepts"] = intercepts
+    client.state["omega"] = mostly(len(intercepts), ids[best])
     p = np.exp(log_softmax(rows.scores[best] + own[best])).T[1:]  # (c - 1, n)
     gradient = logistic.gradient_of(errors(rows, p), rows.inputs).ravel()
     second = pack_triangle(logistic.second_of(rows.w, p, rows.inputs))
@@ -202,7 +206,8 @@ def log_likelihood(rows: ProbeRows, scores: np.ndarray) -> np.ndarray:  # (...)
 
 def own_intercepts(rows: ProbeRows, begin: np.ndarray, steps: int) -> np.ndarray:  # (k, c)
     """What the client's own label shares add to the scores of each probe, by Newton steps from `begin`."""
-    own, c = begin, rows.classes
+    own = begin
+    c = rows.classes
     hits = np.bincount(rows.y, weights=rows.w, minlength=c)
     for _ in range(steps):
         p = np.exp(log_softmax(rows.scores + own[:, None, :]))

@@ -70,9 +70,12 @@ class RoundOptions(NamedTuple):
 @client("fedconceptem.initialise", SUM, batched=False)
 def initialise(down: None, client: Client, *, models: int, ids: list | None = None) -> SingleClass:
     """Set equal weights of the models, or take those at the places `ids` of weights found before; count a single class."""
-    found = client.state.get("omega")
-    client.state["omega"] = np.full(models, 1 / models) if ids is None else shares(to_numpy(found)[ids])
-    client.state["found"] = np.asarray(-1 if ids is None else client.state["omega"].argmax())
+    if ids is None:
+        client.state["omega"] = np.full(models, 1 / models)
+        client.state["found"] = np.asarray(-1)
+    else:
+        client.state["omega"] = shares(to_numpy(client.state["omega"])[ids])
+        client.state["found"] = np.asarray(client.state["omega"].argmax())
     client.state.pop("own_intercepts", None)
     return SingleClass(np.asarray(float(len(np.unique(to_numpy(client.y))) == 1)))
 
@@ -220,15 +223,20 @@ def adam_step(client: Client, r: Array, ids: np.ndarray, models: int) -> Array:
     step, beta1, beta2, eps = ADAM
     target = to_numpy(r).astype(np.float64)
     shape = (*target.shape[:-1], models)
-    before, first, second = (_fit_rows(client.state.get(key), shape)[..., ids] for key in ("r", "slope", "square"))
-    before = shares(before)
+
+    def stored(key: str) -> np.ndarray:
+        """An array of the state, for the remaining models."""
+        return _fit_rows(client.state.get(key), shape)[..., ids]
+
+    before = shares(stored("r"))
     gradient = before - target
-    first = (1 - beta1) * gradient + beta1 * first
-    second = (1 - beta2) * gradient**2 + beta2 * second
+    first = (1 - beta1) * gradient + beta1 * stored("slope")
+    second = (1 - beta2) * gradient**2 + beta2 * stored("square")
     new = before - step * (first / (1 - beta1)) / (np.sqrt(second / (1 - beta2)) + eps)
     new = shares(new.clip(min=0))
-    for key, value in (("r", new), ("slope", first), ("square", second)):
-        client.state[key] = _among_all_models(value, ids, models)
+    client.state["r"] = _among_all_models(new, ids, models)
+    client.state["slope"] = _among_all_models(first, ids, models)
+    client.state["square"] = _among_all_models(second, ids, models)
     return like(new, r)
 
 

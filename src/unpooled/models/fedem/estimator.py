@@ -207,17 +207,9 @@ class FedEM(Estimator):
         )
         exact = exact_info(self, fed, is_random, state, found.field)
         new, progress = checked(self, fed, family, is_random, new, total)
-        info = {
-            "loglik": float(total.loglik / total.rows),
-            "field": server.squared_norm(found.field),
-            **exact,
-            **progress,
-            "step_size": move.step_size,
-            "halved": move.halvings,
-            "projected": int(family.project(move.stats)[1]),
-            "expectations": float(total.expectations),
-        }
-        return new, info
+        answers = {"loglik": float(total.loglik / total.rows), "field": server.squared_norm(found.field)}
+        moved = {"step_size": move.step_size, "halved": move.halvings, "projected": int(family.project(move.stats)[1])}
+        return new, {**answers, **exact, **progress, **moved, "expectations": float(total.expectations)}
 
     def _cohort(self, fed: Federation, state: State) -> Federation:
         """The clients of this round; all in the first one, so that the server knows how many rows there are."""

@@ -97,7 +97,8 @@ def estimate(state: State, total: Contribution, alpha: float, reference: Tree) -
     updated_rows = past.updated_rows + float(total.updated_rows)
     scale = past.known_rows / updated_rows if updated_rows else 1.0
     change = tree.map(np.add, past.change, total.change)
-    field = tree.map(lambda v, c, f, s: (v + scale * c + f) / rows - s, past.memory, change, total.first, reference)
+    means = tree.map(lambda v, c, f: (v + scale * c + f) / rows, past.memory, change, total.first)
+    field = tree.map(np.subtract, means, reference)
     joined = float(alpha > 0)  # without memories newcomers leave nothing behind
     memory = tree.map(lambda v, c, f: v + alpha * c + joined * f, state.memory, total.change, total.first)
     memory_at_move = tree.map(lambda v, f: v + joined * f, past.memory, total.first)

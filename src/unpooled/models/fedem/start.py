@@ -51,7 +51,7 @@ def _refuse_bad_rows(fed: Federation, family: Any) -> None:
     if not bad:
         return
     whose = ""
-    for c in fed.here():  # over a network nobody is named
+    for c in fed.here():  # over a network no client is named
         its_rows, its_bad = ask(None, c)
         if its_bad:
             rows = its_rows

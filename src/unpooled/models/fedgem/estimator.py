@@ -127,8 +127,10 @@ class FedGEM(Estimator):
         question = begin.using(sizes=sizes, default=default, max_local=self.max_local, min_count=self._min_count(fed))
         starts = fed.gather(question, None)
         n_values = sum(float(s.rows) * s.centre.shape[1] for s in starts.values())
-        variance = max(sum(float(s.squares) for s in starts.values()) / n_values, 1e-12)
-        return State(variance, {name: s.centre for name, s in starts.items()}, {}, np.inf)
+        squares = sum(float(s.squares) for s in starts.values())
+        variance = max(squares / n_values, 1e-12)
+        centres = {name: s.centre for name, s in starts.items()}
+        return State(variance, centres, {}, np.inf)
 
     def step(self, fed: Federation, state: State) -> tuple[State, Info]:
         """Local EM at every client; the server moves centres within overlapping balls."""

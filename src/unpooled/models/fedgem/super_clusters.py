@@ -35,8 +35,8 @@ def all_balls(answers: Mapping[str, Balls]) -> AllBalls:
     names = sorted(answers)
     parts = [answers[name] for name in names]
     owner = np.repeat(np.arange(len(names)), [len(p.n) for p in parts])
-    centre, radius, n = (np.concatenate([to_numpy(p[field]) for p in parts]) for field in range(3))
-    return AllBalls(names, owner, centre, radius, n)
+    balls = Balls(*(np.concatenate([to_numpy(a) for a in field]) for field in zip(*parts)))
+    return AllBalls(names, owner, balls.centre, balls.radius, balls.n)
 
 
 def moved_centres(found: AllBalls) -> np.ndarray:

@@ -40,7 +40,8 @@ def step(
 
     `prior` (d + 1,) is the precision of coefficients about their mean over classes; of two classes, of their difference.
     """
-    m, wide = len(theta), len(prior)
+    m = len(theta)
+    wide = len(prior)
     scores = to_numpy(theta).astype(np.float64).reshape(m, -1, wide)
     free = _moved(centre, scores[:, 1:] - scores[:, :1])  # (m, c - 1, d + 1)
     several = free.shape[1] > 1

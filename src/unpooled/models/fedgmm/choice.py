@@ -107,9 +107,9 @@ def bases(
 def _without_each_row(
     down: Fitted, rows: Any, x: np.ndarray, log_bases: np.ndarray, mixtures: int, own_parameters: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(log-probabilities with the single learner as it were without each row, what is added to the losses of the bases).
+    """(log-probabilities with leave-one-out predictions of the single learner, what is added to the losses of the bases).
 
-    The mixture's losses on rows that it was fitted to are as much too small as the single learner's, times its parameters.
+    A mixture's losses on its training rows are too small by the single learner's excess, times the ratio of their parameters.
     """
     y = to_numpy(rows.y)
     w = to_numpy(rows.w).astype(np.float64)

@@ -20,7 +20,7 @@ from unpooled.models.pca import second_moments
 from unpooled.tree import message
 
 MIN_RESIDUAL = 1e-3  # added to the squared residual, relative to its mean, before the logarithm
-NEGLIGIBLE = 1e-9  # of the variance: a smaller residual is taken for none
+NEGLIGIBLE = 1e-9  # of the variance: a smaller residual counts as zero
 
 
 @message("fedgmm.Embedding")
@@ -54,7 +54,8 @@ def residual_moments(embedding: Embedding, client: Client) -> ResidualMoments:
     """Count, sum and sum of squares of `log_residual`."""
     xp = namespace(client.x)
     z = (client.x - like(embedding.mean, client.x)) @ like(embedding.axes, client.x)
-    w, r = (xp.asarray(a, dtype=xp.float64) for a in (client.w, log_residual(client.x, z, embedding)))
+    w = xp.asarray(client.w, dtype=xp.float64)
+    r = xp.asarray(log_residual(client.x, z, embedding), dtype=xp.float64)
     return ResidualMoments(w.sum(-1), (w * r).sum(-1), (w * r * r).sum(-1))
 
 

@@ -252,7 +252,8 @@ class FedGMM(MSteps):
         self.describe(fed, state.trainer, best.joint.theta, f"pi-{best.key}", "norm")
         self.clients_ = {name: _renamed(own, f"pi-{best.key}") for name, own in self.clients_.items()}
         self.set_joint(best.joint, state.space.embedding, self.covariance_type)
-        self.start_, self.lower_bound_ = best.key, float(best.loglik)
+        self.start_ = best.key
+        self.lower_bound_ = float(best.loglik)
         self.n_effective_ = best.parameters or self.n_effective_
         self.set_thresholds(fed, float(state.space.frame.rows))
         single = self._single(state)

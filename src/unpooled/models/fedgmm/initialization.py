@@ -22,6 +22,7 @@ from unpooled.models.fedgmm.embedding import EmbeddedFrame, embed
 from unpooled.models.fedgmm.rounds import Joint, LabelMeans, Mixtures, second_moments
 from unpooled.tree import message
 
+MIN_COUNT = 5.0  # rows of a local cluster whose mean leaves a client, at least
 MIN_EIGENVALUE = 1e-3  # of the matrices that are inverted for the learners' start, relative to their mean eigenvalue
 TIED_SHARE = 0.95  # share of a Gaussian's rows that a tied start gives to its own learner
 LARGEST_SCORE = 3.0  # spread of a first learner's scores over its rows, at most: from certain probabilities Newton's method diverges
@@ -100,17 +101,15 @@ def gaussians(
             return fed.sum(question.using(shapes=shapes), Mixtures(kernels, space.embedding))
 
         return [_from_centres(space.frame, found, shape) for found in start.k_means(totals, space.frame, sizes, rng)]
-    share = min(1.0, start.MAX_CLIENTS / len(fed.names))
-    ask = embedded_centres.using(k=max(sizes), min_count=5.0 if len(fed.names) > 1 else 0.0)
-    answers = fed.sample(share, fed.journal.rng).gather(ask, space)
-    centres = start.Centres(*(np.concatenate(parts) for parts in zip(*(answers[name] for name in sorted(answers)))))
+    centres = start.centres(fed, space, max(sizes), MIN_COUNT, embedded_centres)
     return [_from_centres(space.frame, start.cluster_centres(centres, k, rng), shape) for k in sizes]
 
 
 def _from_centres(frame: start.Frame, centres: start.Centres, shape: str) -> Params:
     """Gaussians of gathered centres, in the columns' units."""
-    variances = frame.scale**2 * (centres.xx / centres.n[:, None] + 1e-3)
-    covs = gaussian.reshape_covs(variances[:, :, None] * np.eye(variances.shape[1]), shape)
+    variances = frame.scale**2 * (centres.xx / centres.n[:, None] + 1e-3)  # (k, d)
+    full = variances[:, :, None] * np.eye(variances.shape[1])
+    covs = gaussian.reshape_covs(full, shape)
     means = frame.mean + frame.scale * centres.x
     return Params(centres.n / centres.n.sum(), means, gaussian.pack_covs(covs, shape))
 
@@ -153,7 +152,8 @@ def discriminants(params: Params, label_means: LabelMeans, owner: np.ndarray, m:
 
 def _discriminant(means: Array, covs: Array, n: Array, x: Array, centre: Array) -> np.ndarray:
     """One learner over Gaussians with these means about `centre`; n (k, c) and x (k, c, d) are counts and sums by class."""
-    d, classes = means.shape[1], n.shape[1]
+    d = means.shape[1]
+    classes = n.shape[1]
     if n.sum() == 0:
         return np.zeros(classes * (d + 1))
     share = n.sum(1) / n.sum()

@@ -19,7 +19,7 @@ from unpooled.models.mixture import reseed
 
 LEAST_PRECISION = 1e-6  # of the prior on intercepts
 FALL = 1e-3  # of the log-likelihood per row, which rounding and priors on covariances do not explain
-LEAST_DAMPING = 1e-3  # of Newton steps; below it they are as good as not damped
+LEAST_DAMPING = 1e-3  # of Newton steps; a smaller damping is set to 0
 
 
 class MSteps(CandidateTrial):
@@ -70,7 +70,9 @@ class MSteps(CandidateTrial):
         Newton's method steps too far where a level or a label is rare. With the bound no step lowers the likelihood of the labels.
         """
         fell = c.loglik - float(stats.gaussians.loglik) / float(stats.gaussians.rows) > FALL
-        return 1.0 if fell else 0.5 * c.damping if c.damping > LEAST_DAMPING else 0.0
+        if fell:
+            return 1.0
+        return 0.5 * c.damping if c.damping > LEAST_DAMPING else 0.0
 
     def _bounded_m_step(self, c: Candidate, up: NewtonUp, shares: np.ndarray, rows: float, state: State) -> Candidate:
         """The candidate with wide learners after a step by the bound of their second derivatives."""

@@ -88,7 +88,9 @@ class JointModelPredictions(LearnerEstimator):
 
     def _columns(self, x: np.ndarray) -> np.ndarray:
         """Rows with missing values filled in by the Gaussians."""
-        return imputed(x, self._gaussians(), self.covariance_type) if self.embedding_axes_.shape[1] == 0 else x
+        if self.embedding_axes_.shape[1]:
+            return x
+        return imputed(x, self._gaussians(), self.covariance_type)
 
     def _has_version(self, own: dict) -> bool:
         """Whether a client has weights of its own, which do not matter for a single learner."""
@@ -99,50 +101,62 @@ class JointModelPredictions(LearnerEstimator):
         bases = super()._bases(x, own)
         if not len(self.single_):
             return bases
-        return np.concatenate([bases, np.swapaxes(self.log_proba(self._columns(x), self.single_), 1, 2)])
+        of_single = self.log_proba(self._columns(x), self.single_)
+        return np.concatenate([bases, np.swapaxes(of_single, 1, 2)])
 
     def choose_personal(self, fed: Federation, best: Any, single: Any) -> None:
         """Let each client choose what it keeps: one TELL. `single` is the candidate of a single learner, if there is one."""
         if self.personalize == "auto":
-            inverse = np.zeros((0, 0, 0, 0))
-            ratio = 1.0
-            if single is not None:
-                second = gaussian.unpack_triangle(to_numpy(single.curvature))
-                inverse = left_out.inverses_of(second[None], len(self.classes_))
-                ratio = max(best.parameters / max(single.parameters, 1.0), 1.0)
-            joint = Joint(self._gaussians(), self.theta_, self.shares_)
-            down = Fitted(
-                joint,
-                self._embedding(),
-                self.single_,
-                inverse,
-                self._optimism(fed),
-                np.asarray(ratio),
-                np.array([NONE] * (1 + len(self.single_))),
-                self._column_spread(fed),
-                *personal.NOTHING_SAID,
-            )
-            if self.trainer_["hold_out"]:
-                own = self._own_weights
-                ask = own_nets.train_own.using(trainer=self.trainer_, own=own, epochs=self._epochs_alone)
-                labels = label_shares(fed, self.trainer_["labels"])
-                fed.tell(ask, own_nets.Version(self.theta_, self.shares_.sum(0), labels))
-            options: dict[str, Any] = {"shape": self.covariance_type, "key": f"pi-{self.start_}"}
-            options |= {"trainer": self.trainer_}
-            if self.trainer_["hold_out"] or len(inverse):
-                found = calibration.best(fed.sum(calibration_losses.using(**options), down))
-                self.calibration_, *self.one_calibration_ = found
-            down = down._replace(calibration=np.array(self._calibrations))
-            if len(inverse):
-                said = fed.sum(judge_candidates.using(**options), down)
-                down = down._replace(said=np.stack([said.shares, said.losses]), said_rows=said.rows)
-            fed.tell(personalise.using(**options), down)
+            self._ask_for_choices(fed, self._for_choices(fed, best, single))
         self._describe_choices(fed)
+
+    def _for_choices(self, fed: Federation, best: Any, single: Any) -> Fitted:
+        """What clients need to choose, before calibration: the model and, if there is one, the single learner."""
+        inverse = np.zeros((0, 0, 0, 0))
+        ratio = 1.0
+        if single is not None:
+            second = gaussian.unpack_triangle(to_numpy(single.curvature))
+            inverse = left_out.inverses_of(second[None], len(self.classes_))
+            ratio = max(best.parameters / max(single.parameters, 1.0), 1.0)
+        return Fitted(
+            Joint(self._gaussians(), self.theta_, self.shares_),
+            self._embedding(),
+            self.single_,
+            inverse,
+            self._optimism(fed),
+            np.asarray(ratio),
+            np.array([NONE] * (1 + len(self.single_))),
+            self._column_spread(fed),
+            *personal.NOTHING_SAID,
+        )
+
+    def _ask_for_choices(self, fed: Federation, down: Fitted) -> None:
+        """Calibrate by one SUM, judge the candidates by another, then let clients choose."""
+        holds_out = self.trainer_["hold_out"]
+        if holds_out:
+            ask = own_nets.train_own.using(trainer=self.trainer_, own=self._own_weights, epochs=self._epochs_alone)
+            labels = label_shares(fed, self.trainer_["labels"])
+            fed.tell(ask, own_nets.Version(self.theta_, self.shares_.sum(0), labels))
+        options: dict[str, Any] = {
+            "shape": self.covariance_type,
+            "key": f"pi-{self.start_}",
+            "trainer": self.trainer_,
+        }
+        if holds_out or len(down.inverse):
+            found = calibration.best(fed.sum(calibration_losses.using(**options), down))
+            self.calibration_, *self.one_calibration_ = found
+        down = down._replace(calibration=np.array(self._calibrations))
+        if len(down.inverse):
+            said = fed.sum(judge_candidates.using(**options), down)
+            down = down._replace(said=np.stack([said.shares, said.losses]), said_rows=said.rows)
+        fed.tell(personalise.using(**options), down)
 
     def _mean_of_columns(self, fed: Federation) -> np.ndarray | None:
         """Means of the columns over all clients; None where there are gaps, which the Gaussians fill in."""
         sums = fed.sum(column_sums, None)
-        return to_numpy(sums.x) / float(sums.rows) if (to_numpy(sums.seen) == float(sums.rows)).all() else None
+        rows = float(sums.rows)
+        is_complete = (to_numpy(sums.seen) == rows).all()
+        return to_numpy(sums.x) / rows if is_complete else None
 
     @property
     def _own_weights(self) -> dict[str, Any]:
@@ -254,7 +268,7 @@ class JointModelPredictions(LearnerEstimator):
         return {"moved": p_value < 1e-3, "alarms": float(novel.mean()), "p_value": p_value}
 
     def adapt(self, X: Any, y: Any = None) -> Any:
-        """The personal model of a new client: EM on its weights, with Gaussians and learners as they are.
+        """The personal model of a new client: EM on its weights; Gaussians and learners stay fixed.
 
         Its novelty thresholds are quantiles of the scores of `X`.
 

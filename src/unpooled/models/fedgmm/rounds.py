@@ -208,7 +208,8 @@ def e_step(
     judged = plan.hold_out or learner.hold_out
     joint_loglik = (held_out * expected.log_p).sum(-1)
     log_labels = expected.log_p - _log_inputs(joint.gaussians, z, pi, plan) if judged else 0 * expected.log_p
-    held_labels, trained_labels = ((part * log_labels).sum(-1) for part in (held_out, train))
+    held_labels = (held_out * log_labels).sum(-1)
+    trained_labels = (train * log_labels).sum(-1)
     answer = JointStats(stats, pairs, joint_loglik, held_labels, trained_labels, held_out.sum(-1))
     return answer, rows._replace(w=train), expected.r
 
@@ -237,7 +238,8 @@ def joint_e_step(
     Gaussian k has the weight s_ik = sum_j pi_kj P_j for row i; given k, learner j has the share pi_kj P_j / s_ik.
     """
     xp = namespace(z)
-    pi, log_p = like(pi, z).clip(min=MIN_WEIGHT), xp.swapaxes(log_p, -1, -2)  # (..., m, n)
+    pi = like(pi, z).clip(min=MIN_WEIGHT)
+    log_p = xp.swapaxes(log_p, -1, -2)  # (..., m, n)
     top = xp.amax(log_p, axis=-2, keepdims=True)
     p = xp.exp(log_p - top)
     s = (pi @ p).clip(min=MIN_WEIGHT)  # (..., k, n)

@@ -111,9 +111,10 @@ class CandidateTrial(JointModelPredictions):
         """(Gaussians, learners) of the candidates."""
         gaussians = AUTO_SIZES if self.n_gaussians == "auto" else (self.n_gaussians,)
         both = self.n_gaussians == self.n_learners == "auto"
-        tried = AUTO_SIZES if both else sorted({1, *map(int, gaussians)})
-        learners = tried if self.n_learners == "auto" else (self.n_learners,)
-        return [(int(k), int(m)) for k in gaussians for m in learners if not both or k == m or 1 in (k, m)]
+        if both:  # as many Gaussians as learners, or one of either
+            return [(k, m) for k in AUTO_SIZES for m in AUTO_SIZES if k == m or 1 in (k, m)]
+        learners = sorted({1, *map(int, gaussians)}) if self.n_learners == "auto" else (self.n_learners,)
+        return [(int(k), int(m)) for k in gaussians for m in learners]
 
     @property
     def _auto(self) -> bool:

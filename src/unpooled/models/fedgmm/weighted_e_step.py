@@ -35,8 +35,12 @@ def e_step(
     """
     if is_torch(x) or (cached is None and has_nan(x)):
         return _in_two_passes(params, x, w, log_weights, shape)
-    xp, lead, (k, n) = namespace(x), x.shape[:-2], log_weights.shape[-2:]
-    x, w, log_weights = x.reshape(-1, n, x.shape[-1]), like(w, x).reshape(-1, n), log_weights.reshape(-1, k, n)
+    xp = namespace(x)
+    lead = x.shape[:-2]
+    k, n = log_weights.shape[-2:]
+    w = like(w, x).reshape(-1, n)
+    x = x.reshape(-1, n, x.shape[-1])
+    log_weights = log_weights.reshape(-1, k, n)
     r = xp.empty(log_weights.shape, x.dtype)
     log_p = xp.empty(w.shape, x.dtype)
     sums = []
@@ -82,9 +86,12 @@ def moments(params: Params, x: Array, r: Array, shape: str) -> Stats:
     """
     single = [mixture.e_step(_component(params, k, shape), x, r[..., k], shape) for k in range(len(params.means))]
     xp = namespace(x)
-    n, first = (xp.concatenate([getattr(s, name) for s in single], axis=axis) for name, axis in (("n", -1), ("x", -2)))
-    axis = {"full": -2, "diag": -2, "spherical": -1}.get(shape)
-    xx = sum(s.xx for s in single) if axis is None else xp.concatenate([s.xx for s in single], axis=axis)
+    n = xp.concatenate([s.n for s in single], axis=-1)
+    first = xp.concatenate([s.x for s in single], axis=-2)
+    if shape == "tied":
+        xx = sum(s.xx for s in single)
+    else:
+        xx = xp.concatenate([s.xx for s in single], axis=-1 if shape == "spherical" else -2)
     return Stats(n, first, xx, sum(s.loglik for s in single), n.sum(-1))
 
 

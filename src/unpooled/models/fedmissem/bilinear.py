@@ -52,7 +52,8 @@ def learned(side: str, p: int) -> np.ndarray:
 
 def begin(n_sites: int, n_dates: int, rank: int, level: float, rng: np.random.Generator) -> Factors:
     """A constant table, and small random factors."""
-    left, right = (rng.normal(scale=0.1, size=(n, 2 + rank)) for n in (n_sites, n_dates))
+    left = rng.normal(scale=0.1, size=(n_sites, 2 + rank))
+    right = rng.normal(scale=0.1, size=(n_dates, 2 + rank))
     left[:, :2] = (0.0, 1.0)
     right[:, :2] = (1.0, level)
     return Factors(left, right)
@@ -71,11 +72,14 @@ def with_curves(factors: Factors, n_curves: int) -> Factors:
 
     Cosines of growing frequency, divided by it: a ridge penalty of the sites' factors then prefers slow changes to fast ones.
     """
+    n_sites = len(factors.left)
+    n_dates = len(factors.right)
     frequency = np.arange(1, n_curves + 1)
-    date = (np.arange(len(factors.right)) + 0.5) / len(factors.right)
+    date = (np.arange(n_dates) + 0.5) / n_dates
     curves = np.sqrt(2) * np.cos(np.pi * date[:, None] * frequency) / frequency
-    left = np.hstack([factors.left[:, :2], np.zeros((len(factors.left), n_curves))])
-    return Factors(left, np.hstack([factors.right[:, :2], curves]))
+    left = np.hstack([factors.left[:, :2], np.zeros((n_sites, n_curves))])
+    right = np.hstack([factors.right[:, :2], curves])
+    return Factors(left, right)
 
 
 def theta_at(factors: Factors, site: np.ndarray, date: np.ndarray) -> np.ndarray:
@@ -98,14 +102,16 @@ def half(factors: Factors, side: str, visits: np.ndarray, w: np.ndarray, family:
     mean = families.mean(theta_at(factors, site, date), family, trials)
     variance = families.variance(mean, family, trials)
     rate = families.rate(mean, family, trials)
-    own, other, index = (factors.left, factors.right, site) if side == "left" else (factors.right, factors.left, date)
-    z = other[date if side == "left" else site][:, learned(side, own.shape[1])]  # (n, q)
+    own, other = (factors.left, factors.right) if side == "left" else (factors.right, factors.left)
+    own_index, other_index = (site, date) if side == "left" else (date, site)
+    z = other[other_index][:, learned(side, own.shape[1])]  # (n, q)
     i, j = np.tril_indices(z.shape[1])
-    slope = sums_by(index, (w * (value - mean) * (rate / variance))[:, None] * z, len(own))
-    curve = sums_by(index, (w * rate * (rate / variance))[:, None] * z[:, i] * z[:, j], len(own))
+    slope = sums_by(own_index, (w * (value - mean) * (rate / variance))[:, None] * z, len(own))
+    curve = sums_by(own_index, (w * rate * (rate / variance))[:, None] * z[:, i] * z[:, j], len(own))
     deviance = w @ families.deviance(value, mean, family, trials)
     pearson = w @ ((value - mean) ** 2 / variance)
-    return Half(slope, curve, *(np.asarray(float(total)) for total in (deviance, pearson, w.sum())))
+    totals = [np.asarray(float(total)) for total in (deviance, pearson, w.sum())]
+    return Half(slope, curve, *totals)
 
 
 def sums_by(index: np.ndarray, columns: np.ndarray, size: int) -> np.ndarray:  # (n,), (n, c) -> (size, c)

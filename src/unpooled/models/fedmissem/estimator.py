@@ -161,10 +161,12 @@ class FedMissEM(Estimator):
         spread = float(np.sqrt(max(float(found.square) / rows - level**2, 0.0)))
         state = State((), (), np.ones(1), EFFECTS, np.zeros(0), 0, rows, level, spread or abs(level) or 1.0)
         models = selection.effect_models(self._families(found), self.penalty)
-        start = {f: families.link(self._scaled_level(f, state), f, self.trials) for f in {m.family for m in models}}
-        made = {f: bilinear.begin(n_sites, n_dates, 0, theta, rng) for f, theta in start.items()}
+        start = {}  # family -> factors
+        for family in dict.fromkeys(model.family for model in models):
+            theta = families.link(self._scaled_level(family, state), family, self.trials)
+            start[family] = bilinear.begin(n_sites, n_dates, 0, theta, rng)
         folds = self._folds(rows)
-        candidates = [selection.fresh(m, fold, made[m.family]) for m in models for fold in folds]
+        candidates = [selection.fresh(model, fold, start[model.family]) for model in models for fold in folds]
         state = state._replace(candidates=tuple(candidates))
         return next_stage(self, state, rng) if len(models) == 1 else state
 
@@ -296,8 +298,11 @@ class FedMissEM(Estimator):
 
         ax = ax or plt.subplots(figsize=(8, 4))[1]
         t = np.arange(len(self.totals_)) if times is None else np.asarray(times, float)
-        low, high = (self.totals_ + sign * Z90 * self.totals_std_ for sign in (-1, 1))
-        ax.fill_between(t, np.maximum(low, 0.0) if self.family_ != "gaussian" else low, high, alpha=0.25, lw=0)
+        low = self.totals_ - Z90 * self.totals_std_
+        high = self.totals_ + Z90 * self.totals_std_
+        if self.family_ != "gaussian":
+            low = np.maximum(low, 0.0)
+        ax.fill_between(t, low, high, alpha=0.25, lw=0)
         ax.plot(t, self.totals_, lw=0.8)
         ax.plot(t, smooth(t, self.totals_, share), lw=2)
         ax.set(xlabel="date", ylabel="total over sites")

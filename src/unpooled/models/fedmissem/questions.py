@@ -133,7 +133,8 @@ def valid_visits(client: Client, family: str, trials: int) -> tuple[np.ndarray, 
     x = to_numpy(client.x).astype(np.float64)
     present = to_numpy(client.w) > 0
     x = x[present] if x.shape[1] == 3 else np.full((int(present.sum()), 3), np.nan)
-    cells, value = x[:, :2], x[:, 2]
+    cells = x[:, :2]
+    value = x[:, 2]
     whole = ((cells >= 0) & (cells == np.floor(cells))).all(axis=1)
     fits = np.isfinite(value)
     if family not in ("gaussian", "auto"):

@@ -65,7 +65,8 @@ class Fitted(NamedTuple):
 def fresh(model: Model, fold: int, factors: Factors) -> Candidate:
     """A candidate before its first step."""
     q = factors.left.shape[1] - 1
-    sites, dates = (np.zeros((len(side), q, q)) for side in factors)
+    sites = np.zeros((len(factors.left), q, q))
+    dates = np.zeros((len(factors.right), q, q))
     return Candidate(model, fold, factors, factors, np.inf, 1.0, sites, dates, False)
 
 
@@ -86,7 +87,11 @@ def apart_models(best: Model, penalty: float | None) -> list[Model]:
 
 def rank_models(best: Model, ranks: tuple[int, ...], penalty: float | None, threshold: float) -> list[Model]:
     """The best model of effects for rank 0, and every other rank with a penalty of factors; a single rank with several."""
-    penalties = [f * threshold for f in FACTORS[: 2 if len(ranks) == 1 else 1]] if penalty is None else [penalty]
+    if penalty is not None:
+        penalties = [penalty]
+    else:
+        n_tried = 2 if len(ranks) == 1 else 1
+        penalties = [factor * threshold for factor in FACTORS[:n_tried]]
     made = [best] if 0 in ranks else []
     for rank in ranks:
         if rank:

@@ -94,7 +94,10 @@ def next_stage(model: Any, state: State, rng: np.random.Generator) -> State:
     """The candidates of the next stage, from those of the chosen model; a stage with a single model is left out."""
     best = state.candidates[0].model
     stage = state.stage + 1
-    models = selection.apart_models(best, model.penalty) if stage == APART else _rank_models(model, state, best)
+    if stage == APART:
+        models = selection.apart_models(best, model.penalty)
+    else:
+        models = _rank_models(model, state, best)
     single = len(models) == 1 and not state.judged
     state = state._replace(stage=stage, round=0)
     if single and stage == RANK:
@@ -115,13 +118,17 @@ def final(state: State, weights: np.ndarray) -> State:
 
 def _rank_models(model: Any, state: State, best: Model) -> list[Model]:
     """Candidates of several ranks."""
-    n_sites, n_dates = (len(side) for side in state.candidates[0].factors)
-    wanted = RANKS if model.rank is None else (model.rank,)
-    most = min(n_sites, n_dates) - 1
-    ranks = tuple(r for r in wanted if r <= (most // 2 if model.rank is None else most)) or (most,)
+    factors = state.candidates[0].factors
+    n_sites = len(factors.left)
+    n_dates = len(factors.right)
+    full = min(n_sites, n_dates) - 1
+    wanted, most = (RANKS, full // 2) if model.rank is None else ((model.rank,), full)
+    ranks = tuple(rank for rank in wanted if rank <= most) or (full,)
     threshold = selection.noise_threshold(n_sites, n_dates, state.visits)
-    curves = selection.curve_models(best, n_dates) if model.rank is None and model.penalty is None else []
-    return selection.rank_models(best, ranks, model.penalty, threshold) + curves
+    models = selection.rank_models(best, ranks, model.penalty, threshold)
+    if model.rank is None and model.penalty is None:
+        models += selection.curve_models(best, n_dates)
+    return models
 
 
 def fits_of(state: State, candidates: tuple[Candidate, ...], factors: list[Factors]) -> Fits:

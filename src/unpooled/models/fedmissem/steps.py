@@ -9,28 +9,35 @@ from unpooled.models.fedmissem.bilinear import Factors, Half
 from unpooled.models.fedmissem.selection import Candidate
 
 
-def moved(c: Candidate, side: str, found: Half, tol: float, round: int) -> Candidate:
+def moved(candidate: Candidate, side: str, found: Half, tol: float, round: int) -> Candidate:
     """A Newton step of one side, or half of the last step undone if it increased the loss."""
-    penalties = c.model.penalties
-    family = c.model.family
-    loss = float(found.deviance) / c.dispersion + bilinear.penalised(c.factors, penalties)
-    if loss > c.loss * (1 + 1e-9):
-        middle = Factors(*((a + b) / 2 for a, b in zip(c.best, c.factors)))
-        return c._replace(factors=middle, settled=loss < c.loss * (1 + tol))
-    dispersion = dispersion_of(float(found.pearson), float(found.visits), freedom(c), family)
-    factors, covariance = bilinear.newton(c.factors, side, found, dispersion, penalties, c.model.curves)
+    penalties = candidate.model.penalties
+    family = candidate.model.family
+    loss = float(found.deviance) / candidate.dispersion + bilinear.penalised(candidate.factors, penalties)
+    if loss > candidate.loss * (1 + 1e-9):
+        middle = Factors(*((a + b) / 2 for a, b in zip(candidate.best, candidate.factors)))
+        return candidate._replace(factors=middle, settled=loss < candidate.loss * (1 + tol))
+    dispersion = dispersion_of(float(found.pearson), float(found.visits), freedom(candidate), family)
+    factors, covariance = bilinear.newton(candidate.factors, side, found, dispersion, penalties, candidate.model.curves)
     factors = bilinear.level_in_dates(factors)
-    if c.model.curves:
+    if candidate.model.curves:
         factors = bilinear.curves_in_dates(factors, penalties)
-    settled = round > 1 and c.loss - loss < tol * loss and abs(dispersion / c.dispersion - 1) < max(1e-3, 10 * tol)
-    again = float(found.deviance) / dispersion + bilinear.penalised(c.factors, penalties)
-    stepped = c._replace(factors=factors, best=c.factors, loss=again, dispersion=dispersion, settled=settled)
+    gains_little = candidate.loss - loss < tol * loss
+    same_dispersion = abs(dispersion / candidate.dispersion - 1) < max(1e-3, 10 * tol)
+    settled = round > 1 and gains_little and same_dispersion
+    again = float(found.deviance) / dispersion + bilinear.penalised(candidate.factors, penalties)
+    stepped = candidate._replace(
+        factors=factors, best=candidate.factors, loss=again, dispersion=dispersion, settled=settled
+    )
     return stepped._replace(sites=covariance) if side == "left" else stepped._replace(dates=covariance)
 
 
-def freedom(c: Candidate) -> float:
+def freedom(candidate: Candidate) -> float:
     """The effective number of coefficients."""
-    return sum(bilinear.freedom(s, cov, c.model.penalties) for s, cov in (("left", c.sites), ("right", c.dates)))
+    penalties = candidate.model.penalties
+    of_sites = bilinear.freedom("left", candidate.sites, penalties)
+    of_dates = bilinear.freedom("right", candidate.dates, penalties)
+    return of_sites + of_dates
 
 
 def dispersion_of(pearson: float, visits: float, fitted: float, family: str) -> float:

@@ -34,7 +34,8 @@ def totals(
 def _means_by_date(widths: Widths, family: str, trials: int) -> np.ndarray:  # (l,)
     """Means of the average, summed over all sites; one column of the table at a time."""
     factors = [m.factors for m in widths.models]
-    n_sites, n_dates = (len(side) for side in factors[0])
+    n_sites = len(factors[0].left)
+    n_dates = len(factors[0].right)
     site = np.arange(n_sites)
     theta = (average_theta(widths.weights, factors, site, np.full(n_sites, date)) for date in range(n_dates))
     return np.array([families.mean(column, family, trials).sum() for column in theta])
@@ -42,7 +43,8 @@ def _means_by_date(widths: Widths, family: str, trials: int) -> np.ndarray:  # (
 
 def _whole_table(width: Width, family: str, trials: int) -> Moments:
     """The moments of one model, summed over all sites; one column of the table at a time."""
-    n_sites, n_dates = (len(side) for side in width.factors)
+    n_sites = len(width.factors.left)
+    n_dates = len(width.factors.right)
     site = np.arange(n_sites)
     columns = [cell_moments(width, site, np.full(n_sites, d), family, trials).sum(axis=0) for d in range(n_dates)]
     return as_moments(np.stack(columns))

@@ -4,10 +4,10 @@ What is sent: one SUM of column sums (`questions.look`), one SUM of scores and c
 at the end (`final`), and one more for robust standard errors (`site_meat`, `row_meat`). Classifiers send counts and curvature by class
 (`classes.counts`, `classes.curvature`).
 
-Read in this order: `families` (the laws of y, row by row), `questions` (what clients compute), `newton` (what the server does with sums),
-`glm` (the estimator; `checks` before a fit, `prediction` and `summary` after it), `classes` and `linear_models` (LogisticRegression and
-LinearRegression, as scikit-learn has them), `scoring` (losses of held-out rows, for `unpooled.validation`), `grid` (many fits in the same
-rounds).
+Read in this order: `families` (the laws of y, row by row), `questions` (what clients compute), `newton` and `parts` (what the server does
+with sums), `glm` (the estimator; `checks` before a fit, `prediction` and `summary` after it), `classes` and `linear_models`
+(LogisticRegression and LinearRegression, as scikit-learn has them), `scoring` (losses of held-out rows, for `unpooled.validation`),
+`grid` (many fits in the same rounds).
 """
 
 from unpooled.models.glm.glm import GLM

@@ -239,7 +239,8 @@ class GLM(GLMParts, RegressorMixin, Estimator):
         """Set coefficients, deviances and information criteria."""
         seen = state.seen
         first = int(self.fit_intercept)
-        n, q = float(total.step.n), self._q(seen)
+        n = float(total.step.n)
+        q = self._q(seen)
         mean = self._mean(seen)
         self.names_ = self._names(fed, seen)
         self.n_features_in_ = len(seen.x) + (self.offset is not None)
@@ -247,8 +248,10 @@ class GLM(GLMParts, RegressorMixin, Estimator):
         self.coef_ = found[first:q]
         self.intercept_ = float(found[0] - mean @ self.coef_) if first else 0.0
         self.nb_alpha_ = self._alpha(found)
-        self.n_rows_, self.df_resid_ = n, n - q
-        self.deviance_, self.null_deviance_ = float(total.deviance), float(total.null_deviance)
+        self.n_rows_ = n
+        self.df_resid_ = n - q
+        self.deviance_ = float(total.deviance)
+        self.null_deviance_ = float(total.null_deviance)
         self.pearson_chi2_ = float(total.pearson)
         self.scale_ = self.pearson_chi2_ / self.df_resid_ if FAMILIES[self._family].free_scale else 1.0
         self.loglik_ = self._loglik(total, n)

@@ -208,7 +208,9 @@ class LogisticRegression(ClassifierMixin, Estimator):
         path = newton.advance(state.path, Evaluated(hessian, total.score.ravel(), objective, n, n), pen, longer=True)
         if path.halvings == 0 and not pen.any:
             newton.check_informed(hessian, path.first, n, self._names(fed, state) * len(coef), PENALISE)
-        info = {"loss": float(0.5 * total.loss) / n} | ({"change": path.moved} if np.isfinite(path.moved) else {})
+        info = {"loss": float(0.5 * total.loss) / n}
+        if np.isfinite(path.moved):
+            info["change"] = path.moved
         return state._replace(path=path), info
 
     def done(self, state: State, history: list[Info]) -> bool:

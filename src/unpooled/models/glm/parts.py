@@ -90,7 +90,8 @@ class GLMParts(FittedGLM):
 
     def _point(self, state: State) -> Point:
         """What goes down: means, coefficients and alpha."""
-        at, seen = state.path.at, state.seen
+        at = state.path.at
+        seen = state.seen
         return Point(self._mean(seen), at[: self._q(seen)], seen.y / seen.n, np.asarray(self._alpha(at)))
 
     def _penalty(self, seen: Look) -> Penalty:

@@ -171,7 +171,8 @@ def final(
     point: Point, client: Client, *, family: str, link: str, offset: int, intercept: bool, learn_alpha: bool
 ) -> Final:
     """Score, curvature and information at the fitted point, its deviance and its squared residuals."""
-    parts, alpha = [], float(point.alpha)
+    parts = []
+    alpha = float(point.alpha)
     for block in _blocks(point, client, offset, intercept):
         z, y, w, shift = block
         eta = z.eta(point.coef) + shift
@@ -283,7 +284,8 @@ def _scores(
 ) -> Iterator[np.ndarray]:
     """The sum of scores of each block, or of their outer products if `squared`."""
     for z, y, w, shift in _blocks(point, client, offset, intercept):
-        score = families.terms(family, link, z.eta(point.coef) + shift, y, float(point.alpha)).score
+        eta = z.eta(point.coef) + shift
+        score = families.terms(family, link, eta, y, float(point.alpha)).score
         yield z.gram(w * score**2) if squared else z.along(w * score)
 
 

@@ -48,8 +48,14 @@ def _interval(z: float, reach: float) -> str:
     """A dot at z with a line to 1.96 on both sides of it, on an axis from -reach to reach."""
     if not np.isfinite(z):
         return ""
-    at, left, right = (WIDTH * (0.5 + 0.5 * v / reach) for v in (z, z - 1.96, z + 1.96))
+
+    def place(value: float) -> float:
+        """The x coordinate of a value."""
+        return WIDTH * (0.5 + 0.5 * value / reach)
+
+    left = place(z - 1.96)
+    right = place(z + 1.96)
     middle = f'<line x1="{WIDTH / 2}" y1="0" x2="{WIDTH / 2}" y2="{HEIGHT}" stroke="#bbb"/>'
     bar = f'<line x1="{left:.1f}" y1="{HEIGHT / 2}" x2="{right:.1f}" y2="{HEIGHT / 2}" stroke="#3b6fb6" stroke-width="2"/>'
-    dot = f'<circle cx="{at:.1f}" cy="{HEIGHT / 2}" r="3.5" fill="#3b6fb6"/>'
+    dot = f'<circle cx="{place(z):.1f}" cy="{HEIGHT / 2}" r="3.5" fill="#3b6fb6"/>'
     return f'<svg width="{WIDTH}" height="{HEIGHT}" viewBox="0 0 {WIDTH} {HEIGHT}" aria-hidden="true">{middle}{bar}{dot}</svg>'

@@ -2,8 +2,8 @@
 
 Read in this order:
 
-- `column_frame`: means and standard deviations of the columns, to which all else is standardised; a warning where they are rounded together
-- `kernels`, `cell_sums`, `together`: SUMs over small regions (cells); several searches share them
+- `column_frame`: means and standard deviations of the columns, by which everything is standardised; a warning where they are rounded
+- `kernels`, `cell_sums`, `together`: SUMs over small regions (cells), which several searches share
 - `covariance_kinds`, `cell_mixture`, `cell_search`: mixtures fitted to cells at the server
 - `short_runs`: rounds of EM over all rows, by which one of these is chosen
 - `cells`: all of this in order. The start does not depend on how rows are split into clients
@@ -25,7 +25,6 @@ from unpooled.models.initialization.column_frame import (
     without_constants,
 )
 from unpooled.models.initialization.gathered import (
-    MAX_CLIENTS,
     Centres,
     centres,
     cluster_centres,
@@ -40,7 +39,6 @@ from unpooled.models.initialization.together import Counts, count_rows
 
 __all__ = [
     "CELL_SUMS",
-    "MAX_CLIENTS",
     "ROUNDS",
     "Centre",
     "Centres",

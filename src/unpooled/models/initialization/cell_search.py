@@ -7,6 +7,8 @@ improved by merging two components and splitting a third while the bound rises (
 
 from __future__ import annotations
 
+from operator import itemgetter
+
 import numpy as np
 
 from unpooled.models.initialization import cell_mixture
@@ -197,7 +199,8 @@ def _costs(groups: Cells, lengths: np.ndarray, i: int, others: np.ndarray, kind:
     difference = groups.means[others] - groups.means[i]
     share = groups.n[i] * groups.n[others] / n
     between = kind.outer(difference) * share.reshape((-1,) + (1,) * (groups.covs.ndim - 1))
-    return _code_length(n, groups.covs[i] + groups.covs[others] + between, kind) - lengths[i] - lengths[others]
+    merged = groups.covs[i] + groups.covs[others] + between
+    return _code_length(n, merged, kind) - lengths[i] - lengths[others]
 
 
 def _code_length(n: np.ndarray, scatter: np.ndarray, kind: CovarianceKind) -> np.ndarray:
@@ -212,7 +215,8 @@ def _join(groups: Cells, i: int, j: int, kind: CovarianceKind) -> None:
     """Group j becomes part of group i."""
     n = groups.n[i] + groups.n[j]
     difference = groups.means[j] - groups.means[i]
-    groups.covs[i] += groups.covs[j] + kind.outer(difference) * (groups.n[i] * groups.n[j] / n)
+    between = kind.outer(difference) * (groups.n[i] * groups.n[j] / n)
+    groups.covs[i] += groups.covs[j] + between
     groups.means[i] += difference * (groups.n[j] / n)
     groups.n[i] = n
 
@@ -247,12 +251,16 @@ def _swap(seen: Moments, found: Fit, kind: CovarianceKind) -> Fit | None:
 
 
 def _promising(costs: np.ndarray, gains: np.ndarray) -> list[tuple[int, int, int]]:
-    """(merge i with j, split k) by what they promise, among the three cheapest mergers and the three best splits."""
-    pairs = [divmod(int(flat), len(gains)) for flat in np.argsort(costs, axis=None, kind="stable")[:3]]
-    splits = [int(k) for k in np.argsort(-gains, kind="stable")[:3]]
-    swaps = [(i, j, k) for i, j in pairs for k in splits if k not in (i, j)]
-    swaps = [s for s in swaps if np.isfinite(costs[s[0], s[1]]) and np.isfinite(gains[s[2]])]
-    return sorted(swaps, key=lambda s: costs[s[0], s[1]] - gains[s[2]])[:PROPOSALS]
+    """The best swaps (merge i with j, split k) among the three cheapest mergers and the three best splits."""
+    cheapest = np.argsort(costs, axis=None, kind="stable")[:3]
+    splits = np.argsort(-gains, kind="stable")[:3]
+    swaps = []
+    for i, j in (divmod(int(flat), len(gains)) for flat in cheapest):
+        for k in map(int, splits):
+            if k not in (i, j) and np.isfinite(costs[i, j]) and np.isfinite(gains[k]):
+                swaps.append((costs[i, j] - gains[k], (i, j, k)))
+    swaps.sort(key=itemgetter(0))
+    return [swap for _, swap in swaps[:PROPOSALS]]
 
 
 def _merge_costs(seen: Moments, held: np.ndarray, kind: CovarianceKind) -> np.ndarray:
@@ -266,8 +274,13 @@ def _split_gains(
     seen: Moments, held: np.ndarray, found: Fit, kind: CovarianceKind
 ) -> tuple[np.ndarray, list[np.ndarray]]:
     """Log-likelihood that cutting each component in two would gain, (k,), and the cells on one side of each cut."""
-    cuts = [_split_gain(seen, held[:, k], found.means[k], found.covs[k], kind) for k in range(held.shape[1])]
-    return np.array([gain for gain, _ in cuts]), [side for _, side in cuts]
+    gains = []
+    sides = []
+    for k in range(held.shape[1]):
+        gain, side = _split_gain(seen, held[:, k], found.means[k], found.covs[k], kind)
+        gains.append(gain)
+        sides.append(side)
+    return np.array(gains), sides
 
 
 def _split_gain(

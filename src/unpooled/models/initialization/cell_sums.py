@@ -84,4 +84,5 @@ def cell_covs(n: np.ndarray, x: np.ndarray, xx: np.ndarray, frame: Frame, shape:
         cov = scatter / n.sum() / np.outer(frame.scale, frame.scale)
         return np.broadcast_to(cov, (len(n), *cov.shape))
     square = frame.scale**2 if shape == "diag" else np.outer(frame.scale, frame.scale)
-    return scatter / np.maximum(n, 1e-300).reshape((-1,) + (1,) * (scatter.ndim - 1)) / square
+    rows = np.maximum(n, 1e-300).reshape((-1,) + (1,) * (scatter.ndim - 1))
+    return scatter / rows / square

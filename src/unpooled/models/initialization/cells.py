@@ -129,7 +129,9 @@ def starts(
     found = together(answers, searches)
     alone = found[: len(sizes)]
     several = found[len(sizes) :]
-    ranked = [[one[0], *others] for one, others in zip(alone, several)] if several else alone
+    ranked = alone
+    if several:
+        ranked = [[one[0], *others] for one, others in zip(alone, several)]
     return [some[i % len(some)] for some in ranked for i in range(n_init)]
 
 
@@ -139,7 +141,12 @@ def _pool(cells: CellSets, k: int, n_init: int, frame: Frame, shape: str, rng: n
     drawn = _candidates(cut, k, n_init + MORE_FITS, shape, rng)
     dense = _candidates([cells.clusters], k, n_init + MORE_CLUSTER_FITS, shape, rng)
     plain = [_filled(cell_search.k_means_fit(cells.clusters, k, shape, rng), k, rng) for _ in range(n_init)]
-    return Pool(*([params_of(fit, frame, shape) for fit in fits] for fits in (drawn, dense, plain)))
+
+    def params(fits: list[Fit]) -> list[Params]:
+        """The fits as mixtures."""
+        return [params_of(fit, frame, shape) for fit in fits]
+
+    return Pool(params(drawn), params(dense), params(plain))
 
 
 # ---- three SUMs over cells ----
@@ -151,7 +158,8 @@ def all_cells(answers: Answers, frame: Frame, k: int, shape: str, rng: np.random
     rows = float(frame.rows)
     d = len(frame.mean)
     n_clusters = n_cells(CLUSTERS_PER_COMPONENT * k, k, rows / 2, d, shape)
-    cut = _cut_around(first, frame, k, shape, rng) if _is_wide(frame, shape) else _cut(first, frame, k, shape, rng)
+    cut_cells = _cut_around if _is_wide(frame, shape) else _cut
+    cut = cut_cells(first, frame, k, shape, rng)
     (around, across), clustered = together(answers, [cut, clusters(first, frame, n_clusters, shape, rng)])
     return CellSets(around, across, clustered)
 

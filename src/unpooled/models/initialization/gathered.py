@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from unpooled.arrays import Array, Float, to_numpy
-from unpooled.client import GATHER, Client, client
+from unpooled.client import GATHER, Ask, Client, client
 from unpooled.federation import Federation
 from unpooled.maths import gaussian
 from unpooled.maths.mixture import Params
@@ -49,12 +49,13 @@ def local_centres(frame: Frame, client: Client, *, k: int, min_count: float) -> 
     return Centres(n, means, within)
 
 
-def centres(fed: Federation, frame: Frame, k: int, min_count: float) -> Centres:
-    """All local clusters of a cohort of clients, as one list."""
+def centres(fed: Federation, frame: Any, k: int, min_count: float, question: Ask = local_centres) -> Centres:
+    """All local clusters of a cohort of clients, as one list; `question` is asked with `frame`."""
     share = min(1.0, MAX_CLIENTS / len(fed.names))
-    ask = local_centres.using(k=k, min_count=min_count if len(fed.names) > 1 else 0.0)
+    ask = question.using(k=k, min_count=min_count if len(fed.names) > 1 else 0.0)
     answers = fed.sample(share, fed.journal.rng).gather(ask, frame)
-    return Centres(*(np.concatenate(parts) for parts in zip(*(answers[name] for name in sorted(answers)))))
+    in_order = [answers[name] for name in sorted(answers)]
+    return Centres(*map(np.concatenate, zip(*in_order)))
 
 
 def cluster_centres(found: Centres, k: int, rng: np.random.Generator) -> Centres:

@@ -108,16 +108,19 @@ def _counted(runs: list[Run], frame: Frame, shape: str, recombine: bool) -> Sear
     """(the runs of which no component holds few rows, the union of their components as a list of one): one SUM of counts.
 
     The union is left out unless `recombine`; its components of few rows are, too. A component of a run that is expected to hold many rows
-    may be the likeliest of none, where it lies below another: it is asked about.
+    may be the likeliest one for no row, where it lies below another: the mixture is asked about.
     """
-    unions = [union([run.params for run in runs], shape)] if recombine else []
-    shapes = [shape] * len(runs) + [shape_of_union(shape)] * len(unions)
-    held = yield from held_enough([run.params for run in runs] + unions, shapes)
+    asked = [run.params for run in runs]
+    shapes = [shape] * len(runs)
+    if recombine:
+        asked.append(union([run.params for run in runs], shape))
+        shapes.append(shape_of_union(shape))
+    held = yield from held_enough(asked, shapes)
     enough = [kept | (run.params.weights * float(frame.rows) >= EXPECTED) for run, kept in zip(runs, held)]
-    sound = [run for run, kept in zip(runs, enough) if kept.all()]
-    fewest_lost = min(range(len(runs)), key=lambda i: (~enough[i]).sum())
-    reduced = [without(unions[0], held[-1], shapes[-1])] if unions else []
-    return sound or [runs[fewest_lost]], reduced
+    lost = [int((~kept).sum()) for kept in enough]
+    sound = [run for run, n in zip(runs, lost) if n == 0] or [runs[lost.index(min(lost))]]
+    reduced = [without(asked[-1], held[-1], shapes[-1])] if recombine else []
+    return sound, reduced
 
 
 def _fed(runs: list[Run]) -> list[Run]:
@@ -128,20 +131,24 @@ def _fed(runs: list[Run]) -> list[Run]:
 def _kept(runs: list[Run], n: int, shape: str, apart: bool) -> list[Run]:
     """The n likeliest; `apart` keeps some of each kind where n allows it, since a few rounds do not tell the end."""
     kinds = (DRAWN, DENSE, PLAIN) if apart else ()
-    by_kind = [_likeliest([run for run in runs if run.kind == kind], n, shape) for kind in kinds]
-    least = n // max(len(kinds), 1)
-    first = [run for some in by_kind for run in some[:least]]
-    rest = _likeliest([run for run in runs if not any(run is other for other in first)], n, shape)
+    first: list[Run] = []
+    for kind in kinds:
+        of_kind = [run for run in runs if run.kind == kind]
+        first += _likeliest(of_kind, n, shape)[: n // len(kinds)]
+    others = [run for run in runs if not any(run is other for other in first)]
+    rest = _likeliest(others, n, shape)
     return sorted((first + rest)[:n], key=_rank)
 
 
 def _after(run: Run, up: Stats, frame: Frame, shape: str, stage: Stage) -> Run:
     """The run after one round of EM: new parameters, log-likelihood and gain."""
-    few = cell_search.least_rows(len(frame.mean), shape)
     loglik = float(round_to_grid(up.loglik / up.rows))
-    params = _m_step(run.params, up, frame, shape, stage.shrink if run.kind == DENSE else 0.0)
+    shrink = stage.shrink if run.kind == DENSE else 0.0
+    params = _m_step(run.params, up, frame, shape, shrink)
     gain = loglik - run.loglik if np.isfinite(run.loglik) else 0.0
-    return Run(params, run.kind, loglik, float(up.n.min()), bool(up.n.min() < few), max(gain, 0.0), run.gain)
+    fewest = float(up.n.min())
+    too_few = bool(fewest < cell_search.least_rows(len(frame.mean), shape))
+    return Run(params, run.kind, loglik, fewest, too_few, max(gain, 0.0), run.gain)
 
 
 def _likeliest(runs: list[Run], n: int, shape: str) -> list[Run]:

@@ -16,18 +16,19 @@ DISCRETE = ("binary", "category", "ordered")  # codes 0, 1, ... of levels
 COUNT = ("count",)
 UNUSED = ("id", "ignored")
 KINDS = (*GAUSSIAN, *DISCRETE, *COUNT, *UNUSED)
-MAX_LEVELS = 256  # of a column whose levels nobody has counted
+MAX_LEVELS = 256  # of a column whose levels are not counted yet
 
 
 class Columns:
     """The kinds of an encoded table's columns, and how many levels each discrete one has.
 
-    An encoded table is a float array: a number as it is, a level as its code 0, 1, ..., NaN where a value is missing.
+    An encoded table is a float array: numbers unchanged, levels as their codes 0, 1, ..., NaN where a value is missing.
     """
 
     def __init__(self, kinds: Sequence[str], levels: Sequence[int]):
         """Kinds of the columns, and levels of the discrete ones (0 for others)."""
-        self.kinds, self.levels = tuple(kinds), tuple(int(n) for n in levels)
+        self.kinds = tuple(kinds)
+        self.levels = tuple(int(n) for n in levels)
 
     @classmethod
     def of(cls, option: Mapping[str, Any]) -> Columns:
@@ -90,7 +91,7 @@ class Columns:
 
 
 def given_columns(kinds: Any, levels: Any, schema: Any, d: int, names: Sequence[str]) -> Columns:
-    """The columns as parameters say, else a schema; "real" where nobody says, -1 levels where nobody has counted them."""
+    """The columns as declared by parameters, else by a schema; otherwise "real", with -1 levels where these are not counted yet."""
     known = ["real"] * d if schema is None else list(schema.kinds)
     counted = [-1] * d if schema is None else [c.n_levels or -1 for c in schema]
     found = _by_column(kinds, known, names, "kinds")

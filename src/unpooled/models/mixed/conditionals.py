@@ -91,7 +91,9 @@ def moments(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Mean (n, u) and covariance (n, u, u) of the columns `wanted`, none of them discrete, given what is there of each row."""
     r = responsibilities(params, x, columns, shape)
-    n, k, u = len(x), r.shape[1], len(wanted)
+    n = len(x)
+    k = r.shape[1]
+    u = len(wanted)
     means = np.zeros((n, k, u))
     covs = np.zeros((n, k, u, u))
     _by_gaussian(means, covs, params.gaussian, x, columns, shape, wanted)
@@ -117,10 +119,11 @@ def _by_gaussian(
 ) -> None:
     """Conditional means and covariances of the numbers, averaged over components."""
     z, _ = gaussian_block(x, columns)
-    to = np.array([a for a, j in enumerate(wanted) if j in columns.gaussian], dtype=int)
-    at = np.array([int(np.flatnonzero(columns.gaussian == wanted[a])[0]) for a in to], dtype=int)
+    to = np.array([a for a, j in enumerate(wanted) if j in columns.gaussian], dtype=int)  # places in the result
+    at = np.array([int(np.flatnonzero(columns.gaussian == wanted[a])[0]) for a in to], dtype=int)  # in the Gaussian
+    components = np.arange(means.shape[1])
     for some in gaussian_moments(params, z, shape):
         natural, spread = lognormal(some.means, some.covs, columns.is_log)
-        means[some.rows[:, None, None], np.arange(means.shape[1])[:, None], to] = natural[:, :, at]
-        inner = np.broadcast_to(spread, (len(some.rows), *spread.shape[-3:]))[:, :, at[:, None], at]
-        covs[np.ix_(some.rows, np.arange(means.shape[1]), to, to)] = inner
+        means[some.rows[:, None, None], components[:, None], to] = natural[:, :, at]
+        by_row = np.broadcast_to(spread, (len(some.rows), *spread.shape[-3:]))
+        covs[np.ix_(some.rows, components, to, to)] = by_row[:, :, at[:, None], at]

@@ -43,7 +43,8 @@ def values(by_column: list[np.ndarray]) -> Values:
 
 def log_pmf(values: Values, mean: np.ndarray, dispersion: np.ndarray) -> np.ndarray:
     """log probabilities of counts (u,) for components with means and dispersions (k, m): (u, k)."""
-    mean, spread = np.maximum(mean.T, TINY), dispersion.T > 0  # (m, k)
+    mean = np.maximum(mean.T, TINY)  # (m, k)
+    spread = dispersion.T > 0
     a = np.where(spread, dispersion.T, 1.0)
     over = np.where(spread, np.log1p(a * mean), 0.0)
     total = np.where(spread, over / a + gammaln(1 / a), mean)
@@ -56,7 +57,8 @@ def log_pmf(values: Values, mean: np.ndarray, dispersion: np.ndarray) -> np.ndar
 
 def stats(values: Values, held: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Sums of r, of r times the count, and of r times the gamma terms, from sums of r by value (u, k): (k, m), (k, m), (k, m, e)."""
-    k, m = held.shape[1], len(values.parts)
+    k = held.shape[1]
+    m = len(values.parts)
     seen = np.zeros((k, m))
     sums = np.zeros((k, m))
     gammas = np.zeros((k, m, len(GRID)))

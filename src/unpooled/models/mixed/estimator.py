@@ -142,6 +142,7 @@ class MixedMixture(PersonalWeights, FittedMixedMixture, DensityMixin, Estimator)
     """
 
     encoding = "codes"
+    takes_missing = True
 
     def __init__(
         self,
@@ -207,11 +208,13 @@ class MixedMixture(PersonalWeights, FittedMixedMixture, DensityMixin, Estimator)
 
     def finish(self, fed: Federation, state: State) -> None:
         """Choose by BIC and set the fitted attributes."""
-        self.kinds_, self.n_levels_ = list(state.kinds), list(state.levels)
+        self.kinds_ = list(state.kinds)
+        self.n_levels_ = list(state.levels)
         chosen = self._chosen(state)
         best = state.candidates[chosen]
         self._set_params(best.params)
-        self.converged_, self.lower_bound_ = bool(best.converged), float(best.objective)
+        self.converged_ = bool(best.converged)
+        self.lower_bound_ = float(best.objective)
         self.bic_ = self._criterion(state, best, np.log(state.rows))
         self.aic_ = self._criterion(state, best, 2.0)
         bics = [(_size(c), self._criterion(state, c, np.log(state.rows))) for c in state.candidates]
@@ -309,7 +312,8 @@ class MixedMixture(PersonalWeights, FittedMixedMixture, DensityMixin, Estimator)
         self.probabilities_ = params.levels
         self.count_means_ = params.mean
         self.count_dispersions_ = params.dispersion
-        self.n_components_, self.n_features_in_ = len(block.weights), len(self.kinds_)
+        self.n_components_ = len(block.weights)
+        self.n_features_in_ = len(self.kinds_)
         self.gaussian_columns_ = [self._name(j) for j in kinds.gaussian]
         self.count_columns_ = [self._name(j) for j in kinds.counts]
         self.level_probabilities_ = {
@@ -337,12 +341,6 @@ class MixedMixture(PersonalWeights, FittedMixedMixture, DensityMixin, Estimator)
     def fit_predict(self, X: Any, y: Any = None, **how: Any) -> np.ndarray:
         """Fit to a plain array or frame, and the component of each of its rows."""
         return self.fit(X, y, **how).predict(X)
-
-    def __sklearn_tags__(self):
-        """scikit-learn's tags: missing values are allowed."""
-        tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True
-        return tags
 
     # ---- refusals ----
 

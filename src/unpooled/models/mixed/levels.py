@@ -64,7 +64,8 @@ def scores(overall: np.ndarray) -> np.ndarray:
 
 def _tilted(weights: np.ndarray, overall: np.ndarray) -> np.ndarray:
     """overall times exp(a s + b s^2), the likeliest a and b of each component by Newton's method: (k, n)."""
-    s, total = scores(overall), weights.sum(1)
+    s = scores(overall)
+    total = weights.sum(1)
     target = weights @ s.T / np.where(total > 0, total, 1.0)[:, None]  # (k, 2)
     target = np.where(total[:, None] > 0, target, 0.0)
     tilt = np.zeros((len(weights), 2))

@@ -29,7 +29,8 @@ class Parts(NamedTuple):
 
 def merged(params: Params, sizes: list[int], shape: str) -> dict[int, Params]:
     """Mixtures of the given sizes, all below that of `params`."""
-    parts, found = _parts(params, shape), {}
+    parts = _parts(params, shape)
+    found = {}
     for k in range(len(parts.weights) - 1, min(sizes) - 1, -1):
         parts = _join(parts, *_cheapest(parts))
         if k in sizes:
@@ -47,8 +48,10 @@ def _parts(params: Params, shape: str) -> Parts:
 
 def _params(parts: Parts, like: Params, shape: str) -> Params:
     """The components together, in the mixture's shape."""
-    covs = gaussian.pack_covs(gaussian.reshape_covs(parts.covs, shape), shape) if parts.covs.shape[1] else None
-    covs = like.gaussian.covs[: len(parts.weights)] if covs is None else covs
+    if parts.covs.shape[1]:
+        covs = gaussian.pack_covs(gaussian.reshape_covs(parts.covs, shape), shape)
+    else:  # no numeric column
+        covs = like.gaussian.covs[: len(parts.weights)]
     return Params(mixture.Params(parts.weights, parts.means, covs), parts.levels, parts.mean, parts.dispersion)
 
 
@@ -93,6 +96,7 @@ def _log_det(cov: np.ndarray) -> float:
 
 def _join(parts: Parts, i: int, j: int) -> Parts:
     """The components with a pair merged into one."""
-    one = _pair(parts, i, j)
-    kept = [c for c in range(len(parts.weights)) if c not in (i, j)]
-    return Parts(*(np.concatenate([values[kept], np.asarray(new)[None]]) for values, new in zip(parts, one)))
+    merged = _pair(parts, i, j)
+    others = [c for c in range(len(parts.weights)) if c not in (i, j)]
+    joined = [np.concatenate([values[others], np.asarray(new)[None]]) for values, new in zip(parts, merged)]
+    return Parts(*joined)

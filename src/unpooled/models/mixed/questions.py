@@ -26,9 +26,10 @@ def look(nothing: None, client: Client, *, columns: dict) -> Look:
     """How many rows there are, the count and sum of every column's values and levels, and values that are not of their kind."""
     kinds, x, w = _rows(client, columns)
     bad = np.where(w[:, None] > 0, bad_values(x, kinds), False)
-    embedded = embed(np.where(bad, np.nan, x), kinds)
+    good = np.where(bad, np.nan, x)
+    embedded = embed(good, kinds)
     seen = ~np.isnan(embedded)
-    counts = np.nan_to_num(np.where(bad, np.nan, x)[:, kinds.counts])
+    counts = np.nan_to_num(good[:, kinds.counts])
     return Look(np.asarray(w.sum()), w @ seen, w @ np.where(seen, embedded, 0.0), w @ counts, w @ bad)
 
 

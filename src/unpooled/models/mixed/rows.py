@@ -119,15 +119,20 @@ def _distinct(column: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _grouped(codes: list[np.ndarray], sizes: list[int]) -> tuple[list[Group], np.ndarray]:
     """(groups of columns, the place of each row's combination in each (n, groups)); a code of -1 is a gap."""
     starts = np.cumsum([0, *sizes])
-    groups, places, width = [], [], 0
+    groups: list[Group] = []
+    places = []
+    width = 0  # combinations of the groups so far
     for members in _packed([size + 1 for size in sizes]):
         with_gap = tuple(sizes[j] + 1 for j in members)
         each = [np.where(codes[j] >= 0, codes[j], sizes[j]) for j in members]
         places.append((width + np.ravel_multi_index(each, with_gap)).astype(np.int32))
         entries = np.concatenate([np.arange(starts[j], starts[j + 1]) for j in members])
-        groups.append(Group(entries, math.prod(with_gap), _members(with_gap) if len(members) > 1 else None))
-        width += groups[-1].combinations
-    return groups, np.stack(places, axis=1) if places else np.zeros((0, 0), np.int32)
+        combinations = math.prod(with_gap)
+        groups.append(Group(entries, combinations, _members(with_gap) if len(members) > 1 else None))
+        width += combinations
+    if not groups:
+        return [], np.zeros((0, 0), np.int32)
+    return groups, np.stack(places, axis=1)
 
 
 @lru_cache(maxsize=64)

@@ -92,7 +92,7 @@ def _refuse(bad: np.ndarray, asked: Columns, given: Columns, names: Sequence[str
 
 
 def _counted(found: Any, asked: Columns, given: Columns) -> Columns:
-    """The columns with as many levels as were seen, where nobody said how many."""
+    """The columns with the number of levels that were seen, where it was not given."""
     sizes = list(given.levels)
     held = found.x[level_part(asked)]
     for j, part in zip(asked.discrete, asked.parts):
@@ -129,7 +129,7 @@ def starts(
     if len(columns.gaussian) > 1:
         kinds.append((gaussian_frame(found), shape, 1))
     if pure:
-        return [_whole(p, found) for p in _embedded(fed, found.frame, sizes, n_init, shape, columns, rng)]
+        return [_whole(p) for p in _embedded(fed, found.frame, sizes, n_init, shape, columns, rng)]
     tried = [*sizes, _larger(sizes, float(found.frame.rows))]
     guesses = [_embedded(fed, frame, tried, each, own, columns, rng) for frame, own, each in kinds]
     shapes = [own for (_, own, _), some in zip(kinds, guesses) for _ in some]
@@ -142,7 +142,7 @@ def starts(
 
 
 def _larger(sizes: Sequence[int], rows: float) -> int:
-    """A size with some components to spare, of which mergers leave the others."""
+    """A size with spare components, which are merged later."""
     return int(max(min(max(sizes) + SPARE, rows // ROWS_A_COMPONENT), max(sizes)))
 
 
@@ -165,8 +165,8 @@ def _embedded(
     return initialization.starts(totals, frame, sizes, each, shape, rng)
 
 
-def _whole(params: mixture.Params, found: Seen) -> Params:
-    """A mixture of the Gaussian block as one of all columns, of which there are no others."""
+def _whole(params: mixture.Params) -> Params:
+    """A mixture of the Gaussian block as one of all columns, where there are no others."""
     none = np.zeros((len(params.weights), 0))
     return Params(params, none, none, none)
 
@@ -176,10 +176,10 @@ def _first_fits(
 ) -> list[Params]:
     """The mixed mixtures whose responsibilities are those of the guesses."""
     wide = [_alike(found, len(p.weights), settings.shape) for p in guesses]
-    asked = tuple(Guess(*p, base) for p, base in zip(guesses, wide))
+    down = tuple(Guess(*p, base) for p, base in zip(guesses, wide))
     ask = first.using(columns=found.columns.option, shapes=shapes, shape=settings.shape)
-    answers = fed.sum(ask, asked)
-    return [_updated(_blank(base, found), tree.map(to_numpy, up), found, settings) for base, up in zip(wide, answers)]
+    totals = [tree.map(to_numpy, total) for total in fed.sum(ask, down)]
+    return [_updated(_blank(base, found), total, found, settings) for base, total in zip(wide, totals)]
 
 
 def _alike(found: Seen, k: int, shape: str) -> mixture.Params:

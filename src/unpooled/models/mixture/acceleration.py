@@ -85,8 +85,13 @@ def advance(
     assert point is not None  # the first answer is accepted, whatever it is
     state, asked = _ask(state, point, shape)
     gain = state.gain if state.plain or not point.regular else float(point.gradient @ point.gradient)
-    best, asked = (Params(*(like(a, b) for a, b in zip(p, params))) for p in (point.em_step, asked))
-    return state, asked, Info(accepted, point.loglik, gain, best, state.reach)
+    best = _like(params, point.em_step)
+    return state, _like(params, asked), Info(accepted, point.loglik, gain, best, state.reach)
+
+
+def _like(clients: Params, params: Params) -> Params:
+    """The parameters as arrays of the same kind as the clients'."""
+    return Params(*(like(a, b) for a, b in zip(params, clients)))
 
 
 def depart(state: Accelerator, asked: Params, shape: str) -> tuple[Accelerator, Params]:

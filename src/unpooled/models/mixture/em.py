@@ -6,7 +6,7 @@ which no component has collapsed.
 
 A component has collapsed if, in some direction, it has no variance of its own where all rows together have some. The likelihood of
 a mixture is unbounded where a component shrinks onto few rows, or onto a plane of repeated values; only `reg_covar` then holds its
-variance up. Such a component wins any comparison of likelihoods, BIC included, and says nothing.
+variance up. Such a component wins any comparison of likelihoods, BIC included, without describing the data.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MAX_RESEEDS = 3
 SHARE = 1e-6
 MANY = 3  # rows for each column, of a component that is not thin by chance
 ROUNDING = 1e-11  # of the variance of all rows: repeated values leave less
-FLAT = 1e-9  # of the variance of standardised columns: a direction with less is flat for all rows, and is not looked at
+FLAT = 1e-9  # of the variance of standardised columns: a direction with less is flat for all rows and is ignored
 
 # ---- what is asked of clients ----
 

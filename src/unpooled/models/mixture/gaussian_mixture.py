@@ -113,6 +113,8 @@ class GaussianMixture(PersonalWeights, MixtureFace, DensityMixin, Estimator):
     [0, 1]
     """
 
+    takes_missing = True
+
     def __init__(
         self,
         n_components: int | Sequence[int] | str = 1,
@@ -244,10 +246,12 @@ class GaussianMixture(PersonalWeights, MixtureFace, DensityMixin, Estimator):
         chosen = em.chosen(candidates, rows, shape, self.reg_covar) if self.history_ else 0
         best = candidates[chosen]
         self._set_params(best.params)
-        self.converged_, self.lower_bound_ = bool(best.converged), float(best.loglik)
+        self.converged_ = bool(best.converged)
+        self.lower_bound_ = float(best.loglik)
         self.lower_bounds_ = [row["loglik"] for row in self.history_]
         self.n_rows_ = rows
-        self.bic_, self.aic_ = em.bic(best, rows, shape), em.criterion(best, rows, 2.0, shape)
+        self.bic_ = em.bic(best, rows, shape)
+        self.aic_ = em.criterion(best, rows, 2.0, shape)
         bics = [(len(c.params.weights), em.bic(c, rows, shape)) for c in candidates]
         self.bics_ = {k: min(bic for size, bic in bics if size == k) for k, _ in bics}
         if self.personal_weights:
@@ -346,12 +350,6 @@ class GaussianMixture(PersonalWeights, MixtureFace, DensityMixin, Estimator):
             Component of each row.
         """
         return self.fit(X, y, **fit_params).predict(X)
-
-    def __sklearn_tags__(self):
-        """scikit-learn's tags: missing values are allowed."""
-        tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True
-        return tags
 
     def check(self, fed: Federation) -> None:
         """Refuse parameters that do not exist or do not go together."""

@@ -182,7 +182,8 @@ class PersonalWeights:
         -------
         ndarray of shape (k,)
         """
-        x, params = self._rows(X), self.params()
+        x = self._rows(X)
+        params = self.params()
         alike = params._replace(weights=namespace(params.weights).ones_like(params.weights))
         log_joint = mixture.log_joint(alike, x, self.covariance_type)
         return mixture.fit_weights(log_joint, params.weights)

@@ -102,4 +102,5 @@ def _split(frame: Frame, v: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndar
     """Log weights (k,), means (k, d) and spread (g, q) of a vector."""
     k, d = frame.params.means.shape
     g = 1 if frame.shape == "tied" else k
-    return v[:k], v[k : k + k * d].reshape(k, d), v[k + k * d :].reshape(g, -1)
+    log_weights, means, spread = np.split(v, [k, k + k * d])
+    return log_weights, means.reshape(k, d), spread.reshape(g, -1)

@@ -148,14 +148,16 @@ class Pooling(FittedPooling):
         fed = Steady(fed, state.absent)
         plan = self._plan
         self.names_ = names_of(fed, len(state.frame.mean))
-        self.n_features_in_, self.n_samples_, self.n_sites_ = len(self.names_), state.n, int(state.sites)
+        self.n_features_in_ = len(self.names_)
+        self.n_samples_ = state.n
+        self.n_sites_ = int(state.sites)
         self.intercept_, self.coef_ = results.in_units(self.family, state.frame, state.common.at[-1])
-        self.tests_ = {
-            name: {kind: dict(zip(("statistic", "df", "p_value"), numbers)) for kind, numbers in kinds.items()}
-            for name, kinds in state.tests.items()
-        }
+        self.tests_: dict[str, dict[str, dict[str, float]]] = {}
+        for name, kinds in state.tests.items():
+            self.tests_[name] = {kind: dict(zip(("statistic", "df", "p_value"), test)) for kind, test in kinds.items()}
         self.sites_ = results.given(fed, plan, state) if self.sites else {}
-        self.n_groups_, self.recommended_ = 0, verdict.by_tests(self.tests_, self.level)
+        self.n_groups_ = 0
+        self.recommended_ = verdict.by_tests(self.tests_, self.level)
         self.losses_: dict[str, dict[str, float]] | None = None
         if plan.cv:
             self._compare_strategies(fed, plan, state)

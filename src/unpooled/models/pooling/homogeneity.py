@@ -79,18 +79,21 @@ def _wilks(shares: np.ndarray, f: int, h: int, e: float) -> Result:
     below = f**2 + h**2 - 5
     power = np.sqrt((f**2 * h**2 - 4) / below) if below > 0 else 1.0
     df = float(f * h)
-    rest = (e + h - (f + h + 1) / 2) * power - (df - 2) / 2
+    factor = e + h - (f + h + 1) / 2  # Bartlett's
+    rest = factor * power - (df - 2) / 2
     root = np.exp(log_ratio / power)
     ratio = (1 - root) / root * rest / df
-    return Result(-(e + h - (f + h + 1) / 2) * log_ratio, df, float(f_law.sf(ratio, df, rest)))
+    return Result(-factor * log_ratio, df, float(f_law.sf(ratio, df, rest)))
 
 
 def _pillai(trace: float, f: int, h: int, e: float) -> Result:
     """Pillai's test by its F approximation; `trace` is the sum of the eigenvalues of total^-1 between."""
     s = min(f, h)
-    over, under = abs(f - h) + s, e - f + s
+    over = abs(f - h) + s
+    under = e - f + s
     ratio = under / over * trace / max(s - trace, 1e-300)
-    return Result((e + h) * trace, float(f * h), float(f_law.sf(ratio, s * over, s * under)))
+    p_value = f_law.sf(ratio, s * over, s * under)
+    return Result((e + h) * trace, float(f * h), float(p_value))
 
 
 def likelihood_ratio(statistic: float, df: float, factor: float = 1.0) -> Result:

@@ -145,7 +145,8 @@ def own_weights(density: np.ndarray, w: np.ndarray) -> np.ndarray:
     share = np.full(density.shape[1:], 1 / k)
     top = density.max(2, keepdims=True)
     likely = np.exp(density - top).transpose(1, 0, 2)  # (v, n, k)
-    rows, weight = w.sum(0)[:, None], w.T
+    rows = w.sum(0)[:, None]
+    weight = w.T
     for _ in range(WEIGHT_STEPS):
         total = (likely @ share[:, :, None])[..., 0]  # (v, n)
         each = weight / np.maximum(total, 1e-300)

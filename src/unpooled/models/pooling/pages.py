@@ -1,4 +1,4 @@
-"""What is said of the sites, in text and tables: an overview for all, and a page for each site. Nothing is sent."""
+"""The findings in text and tables: an overview for all, and a page for each site. Nothing is sent."""
 
 from __future__ import annotations
 
@@ -127,9 +127,12 @@ def _site_rows(model: Pooling) -> list[tuple[str, ...]]:
 
 def _columns(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
     """A text table, the first column to the left."""
-    widths = [max(len(r[j]) for r in (head, *rows)) for j in range(len(head))]
-    line = lambda r: r[0].ljust(widths[0]) + "".join(f"  {c:>{w}}" for c, w in zip(r[1:], widths[1:]))  # noqa: E731
-    return "\n".join([line(head), *(line(r) for r in rows)])
+    widths = [max(map(len, column)) for column in zip(head, *rows)]
+    lines = []
+    for row in (head, *rows):
+        fields = [row[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(row[1:], widths[1:]))]
+        lines.append("  ".join(fields))
+    return "\n".join(lines)
 
 
 # ---- HTML ----

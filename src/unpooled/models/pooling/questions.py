@@ -57,15 +57,18 @@ def look(nothing: None, client: Client, *, family: str) -> Look:
     x, y, w, kept = complete(client)
     missing = ((w > 0) & ~kept).sum()
     outside = _outside(family, y[kept]).sum()
-    here, rows, gone, wrong = (np.asarray(float(a)) for a in (kept.any(), w[kept].sum(), missing, outside))
-    return Look(here, rows, gone, wrong, w[kept] @ x[kept], w[kept] @ y[kept])
+    x, y, w = x[kept], y[kept], w[kept]
+    sites, rows, missing, outside = (np.asarray(float(a)) for a in (kept.any(), w.sum(), missing, outside))
+    return Look(sites, rows, missing, outside, w @ x, w @ y)
 
 
 def _outside(family: str, y: np.ndarray) -> np.ndarray:
     """Which targets the family does not have."""
     if family == "binomial":
         return (y < 0) | (y > 1)
-    return (y < 0) | (y != np.floor(y)) if family == "poisson" else ~np.isfinite(y)
+    if family == "poisson":
+        return (y < 0) | (y != np.floor(y))
+    return ~np.isfinite(y)
 
 
 @client("pooling.squares", SUM, batched=False, adds=True)
@@ -169,7 +172,8 @@ def newton(at: At, client: Client, *, family: str, cv: int) -> Both:
 
 def intercepts(own: Prepared, family: str, slopes: np.ndarray) -> np.ndarray:
     """(v,) the site's own intercepts for given slopes; those that predict left-out rows have a weak prior."""
-    z, y = own.rows.z, own.rows.y[:, None]
+    z = own.rows.z
+    y = own.rows.y[:, None]
     shift = z[:, 1:] @ slopes.T
     weak = weak_prior(slopes.shape[0])
     total = own.versions.sum(0)
@@ -246,8 +250,9 @@ def apart(shared: Shared, client: Client, *, family: str, cv: int) -> Apart:
     none = np.zeros_like(coef[-1:])
     best = small_glm.fit(rows, family, own.versions[:, -1:], coef[-1:], none, none)
     expected = rank if family == "normal" else rank + _excess(own, family, coef[-1], client.rng)
-    tests = (here.score[0] @ inverse @ here.score[0], float(rank), best.loss[0], float(expected))
-    return Apart(*map(np.asarray, tests), *_spread(shared, own, family))
+    score = here.score[0] @ inverse @ here.score[0]
+    tests = [np.asarray(a) for a in (score, float(rank), best.loss[0], float(expected))]
+    return Apart(*tests, *_spread(shared, own, family))
 
 
 def _nothing(shared: Shared) -> Apart:
@@ -261,11 +266,8 @@ def _excess(own: Prepared, family: str, coef: np.ndarray, rng: np.random.Generat
     """How much larger the mean of twice the gain of an own fit is than that of its score statistic, by simulation."""
     z = own.rows.z
     mu = small_glm.mean(family, z @ coef)
-    drawn = (
-        rng.random((len(mu), DRAWS)) < mu[:, None]
-        if family == "binomial"
-        else rng.poisson(mu[:, None], (len(mu), DRAWS))
-    )
+    size = (len(mu), DRAWS)
+    drawn = rng.random(size) < mu[:, None] if family == "binomial" else rng.poisson(mu[:, None], size)
     y = drawn.astype(np.float64)
     w = np.repeat(own.rows.w[:, None], DRAWS, 1)
     start = np.tile(coef, (DRAWS, 1))

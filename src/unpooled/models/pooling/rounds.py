@@ -86,7 +86,8 @@ def begin(fed: Federation, plan: Plan, missing: str) -> State:
     n = float(first.n)
     count = float(first.sites)
     tests = _told(verdict.shift_tests(shift, n, count))
-    p, v = len(first.x), plan.cv + 1
+    p = len(first.x)
+    v = plan.cv + 1
     start = np.zeros((v, p + 1))
     start[:, 0] = _null_intercept(plan.family, float(first.y / first.n))
     return State(fed.absent, "newton", count, n, frame, tests, path.begin(start), path.begin(np.zeros((v, p))))
@@ -216,5 +217,6 @@ def _without(fed: Federation, plan: Plan, state: State) -> State:
     ask = sites.without_each.using(family=plan.family, sites=fed.names)
     up = numbers(fed.sum(ask, Others(state.frame, start.at)))
     new = path.advance(start, *up[1:])
-    converged = new.moved < path.CONVERGED or state.steps + 1 >= MOST_STEPS
-    return state._replace(without=new, steps=state.steps + 1, stage="done" if converged else "without")
+    steps = state.steps + 1
+    ended = new.moved < path.CONVERGED or steps >= MOST_STEPS
+    return state._replace(without=new, steps=steps, stage="done" if ended else "without")

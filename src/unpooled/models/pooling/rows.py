@@ -58,9 +58,13 @@ def _prepare(frame: Frame, client: Client, family: str, cv: int) -> Prepared:
         raise BadData(f"cv={cv!r} must be one of {', '.join(map(str, FOLDS))}")
     x, y, w, kept = complete(client)
     z = np.column_stack([np.ones(kept.sum()), (x[kept] - frame.mean) / frame.sd])
-    target = (y[kept] - frame.y_mean) / frame.y_sd if family == "normal" else y[kept]
+    target = y[kept]
+    if family == "normal":
+        target = (target - frame.y_mean) / frame.y_sd
     rows = small_glm.Rows(z, small_glm.products(z), target, w[kept])
-    fold = fold_of(to_numpy(client.x), to_numpy(client.y), cv)[kept] if cv else np.zeros(len(z), np.int64)
+    fold = np.zeros(len(z), np.int64)
+    if cv:
+        fold = fold_of(to_numpy(client.x), to_numpy(client.y), cv)[kept]
     without = [rows.w * (fold != f) for f in range(cv)]
     return Prepared(rows, np.stack([*without, rows.w], 1), fold)
 

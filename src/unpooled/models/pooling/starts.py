@@ -33,9 +33,10 @@ def begin(
     v, q = coef.shape
     axes = np.stack([_axes(scatter[i], information[i]) for i in range(v)])  # (v, q, q)
     corners = np.concatenate([_corners(k, q, start) for k in sizes for start in range(STARTS)])  # (g, q)
+    centres = coef[:, None] + far * corners @ axes  # (v, g, q)
+    scales = np.repeat(scale[:, None], len(corners), 1)
     shares = np.concatenate([np.full(k, 1 / k) for k in repeated(sizes)])
-    centres = coef[:, None] + far * corners @ axes
-    return Components(centres, np.repeat(scale[:, None], len(shares), 1), np.tile(shares, (v, 1)))
+    return Components(centres, scales, np.tile(shares, (v, 1)))
 
 
 def _axes(scatter: np.ndarray, information: np.ndarray) -> np.ndarray:

@@ -63,7 +63,8 @@ def concept_tests(
     """
     rank = float(apart.rank)
     own = float(apart.own_loss)
-    df_intercepts, df_all = sites - 1, rank - q  # degrees of freedom
+    df_intercepts = sites - 1  # degrees of freedom
+    df_all = rank - q
     df_slopes = df_all - df_intercepts
     if family == "normal":
         whole = homogeneity.f_test(2 * (common - own), df_all, 2 * own, n - rank)
@@ -169,8 +170,11 @@ def _first_close(mean: np.ndarray, spread: np.ndarray, kinds: Sequence[Sequence[
 
 def _behind(mean: np.ndarray, spread: np.ndarray, i: int, j: int) -> float:
     """By how many standard errors the loss of candidate i exceeds that of candidate j."""
-    error = np.sqrt(max(spread[i, i] + spread[j, j] - 2 * spread[i, j], 0.0))
-    return float((mean[i] - mean[j]) / max(error, 1e-300)) if i != j else 0.0
+    if i == j:
+        return 0.0
+    variance = spread[i, i] + spread[j, j] - 2 * spread[i, j]
+    error = np.sqrt(max(variance, 0.0))
+    return float((mean[i] - mean[j]) / max(error, 1e-300))
 
 
 def model_for(strategy: str, family: str, groups: int) -> str:

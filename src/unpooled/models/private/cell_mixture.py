@@ -7,6 +7,7 @@ covers two clusters is split; one look at the likelihoods of such proposals (`ch
 from __future__ import annotations
 
 from itertools import combinations
+from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +16,7 @@ from unpooled.models.private.cells import Cells
 
 FLOOR = 1e-3  # added to variances, in the units of the frame
 ITERATIONS = 60
+APART = 0.3  # standard deviations between means of two different mixtures
 SPLIT_STEP = 0.8  # standard deviations each way that the halves of a split component are moved
 
 
@@ -49,10 +51,11 @@ def spread_out(cells: Cells, k: int, rng: np.random.Generator) -> Mixture:
     return Mixture(np.full(k, 1 / k), mean[chosen], np.tile(width * np.eye(d), (k, 1, 1)))
 
 
-def expectation_maximisation(cells: Cells, start: Mixture, iterations: int = ITERATIONS) -> tuple[float, Mixture]:
+def expectation_maximisation(cells: Cells, start: Mixture) -> tuple[float, Mixture]:
     """EM on cells, each a Gaussian blob of equal width in all columns."""
-    now, loglik = start, -np.inf
-    for _ in range(iterations):
+    now = start
+    loglik = -np.inf
+    for _ in range(ITERATIONS):
         before = loglik
         shares, loglik = _expect(cells, now)
         now = _maximise(cells, shares)
@@ -64,14 +67,15 @@ def expectation_maximisation(cells: Cells, start: Mixture, iterations: int = ITE
 def _expect(cells: Cells, now: Mixture) -> tuple[np.ndarray, float]:
     """Responsibilities (m, k) times counts, and the expected log-likelihood."""
     inverse = np.linalg.inv(np.linalg.cholesky(now.covs))
-    y = ((cells.mean - now.means[:, None]) @ inverse.swapaxes(1, 2)).swapaxes(0, 1)  # (m, k, d)
+    y = ((cells.mean - now.means[:, None]) @ inverse.swapaxes(1, 2)).swapaxes(0, 1)  # (m, k, d) whitened
     log_det = np.log(np.einsum("kii->ki", inverse)).sum(1)
-    spread = 0.5 * cells.variance[:, None] * (inverse**2).sum((1, 2))
+    within_cells = 0.5 * cells.variance[:, None] * (inverse**2).sum((1, 2))
     d = now.means.shape[1]
-    joint = np.log(now.weights) - 0.5 * (y**2).sum(2) + log_det - spread - 0.5 * d * np.log(2 * np.pi)
-    top = joint.max(1, keepdims=True)
-    by_cell = top[:, 0] + np.log(np.exp(joint - top).sum(1))
-    return np.exp(joint - by_cell[:, None]) * cells.n[:, None], float((cells.n * by_cell).sum())
+    log_joint = np.log(now.weights) - 0.5 * (y**2).sum(2) + log_det - within_cells - 0.5 * d * np.log(2 * np.pi)
+    largest = log_joint.max(1, keepdims=True)
+    by_cell = largest[:, 0] + np.log(np.exp(log_joint - largest).sum(1))
+    responsibilities = np.exp(log_joint - by_cell[:, None])
+    return responsibilities * cells.n[:, None], float((cells.n * by_cell).sum())
 
 
 def _maximise(cells: Cells, shares: np.ndarray) -> Mixture:
@@ -85,11 +89,11 @@ def _maximise(cells: Cells, shares: np.ndarray) -> Mixture:
     return Mixture(n / n.sum(), means, between + within[:, None, None] * np.eye(d))
 
 
-def distinct(found: list[tuple[float, Mixture]], most: int, apart: float = 0.3) -> list[Mixture]:
-    """The best mixtures of which no two have all their means within `apart` standard deviations of each other."""
+def distinct(found: list[tuple[float, Mixture]], most: int) -> list[Mixture]:
+    """The best mixtures of which no two have all their means within APART standard deviations of each other."""
     kept: list[Mixture] = []
     for _, one in found:
-        if all(_distance(one, other) > apart for other in kept):
+        if all(_distance(one, other) > APART for other in kept):
             kept.append(one)
         if len(kept) == most:
             break
@@ -110,10 +114,12 @@ def proposals(now: Mixture, most: int) -> list[Mixture]:
     """Mixtures of as many components, each with one pair merged and another component split; the likeliest moves first."""
     k = len(now.weights)
     pairs = sorted(combinations(range(k), 2), key=lambda pair: _squared_distance(now, *pair))
-    moves = [(rank, s, pair) for rank, pair in enumerate(pairs) for s in range(k) if s not in pair]
-    stretched = np.argsort(np.argsort(-_stretch(now)))  # 0 for the longest component
-    moves.sort(key=lambda move: move[0] + stretched[move[1]])
-    return [_moved(now, pair, s) for _, s, pair in moves[:most]]
+    rank_by_length = np.argsort(np.argsort(-_stretch(now)))  # 0 for the longest component
+    moves = []
+    for rank, pair in enumerate(pairs):  # 0 for the nearest pair
+        moves += [(rank + rank_by_length[s], pair, s) for s in range(k) if s not in pair]
+    moves.sort(key=itemgetter(0))
+    return [_moved(now, pair, s) for _, pair, s in moves[:most]]
 
 
 def _squared_distance(now: Mixture, i: int, j: int) -> float:
@@ -149,4 +155,5 @@ def _merged(now: Mixture, i: int, j: int) -> tuple[float, np.ndarray, np.ndarray
     mean = (a * now.means[i] + b * now.means[j]) / total
     within = (a * now.covs[i] + b * now.covs[j]) / total
     difference = now.means[i] - now.means[j]
-    return total, mean, within + b * (total - b) / total**2 * np.outer(difference, difference)
+    between = b * (total - b) / total**2 * np.outer(difference, difference)
+    return total, mean, within + between

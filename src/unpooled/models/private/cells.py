@@ -96,7 +96,9 @@ def read_cells(sums: CellSums, sigma: float, centres: np.ndarray, radius: float)
     """Counts, means and variances from noisy sums."""
     count = sums.n / COUNT
     keep = count > LEAST * sigma / COUNT
-    count, d = count[keep], centres.shape[1]
-    shift = in_ball(sums.first[keep] / FIRST / count[:, None])
+    count = count[keep]
+    shift = in_ball(sums.first[keep] / FIRST / count[:, None])  # of the mean from the centre, in radii
     square = sums.second[keep] / SECOND / count - (shift**2).sum(1)
-    return Cells(count, centres[keep] + radius * shift, np.clip(square, NARROW, 1.0) * radius**2 / d)
+    means = centres[keep] + radius * shift
+    variances = np.clip(square, NARROW, 1.0) * radius**2 / centres.shape[1]
+    return Cells(count, means, variances)

@@ -17,7 +17,7 @@ from unpooled.federation import Federation
 from unpooled.models.private.mixture import LOOKS, PrivateGaussianMixture
 from unpooled.models.private.regression import PrivateRegression
 
-FREE = {  # parameters that a private fit takes over or does not need; every other one must be left as it is
+FREE = {  # parameters that a private fit uses or ignores; every other one must have its default
     "GaussianMixture": {
         "n_components",
         "covariance_type",
@@ -87,7 +87,7 @@ def _check_left_alone(model: Estimator, name: str) -> None:
     defaults = type(model)().get_params(deep=False)
     for key, value in model.get_params(deep=False).items():
         if key not in FREE[name] and not _same(value, defaults[key]):
-            raise BadParameter(f"{key}= is not available in a private fit of {name}: leave it as it is")
+            raise BadParameter(f"{key}= is not available in a private fit of {name}: leave it at its default")
 
 
 def _same(a: Any, b: Any) -> bool:

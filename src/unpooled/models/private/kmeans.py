@@ -30,7 +30,7 @@ STARTS = 20
 
 @message("private.KMeansState")
 class State(NamedTuple):
-    """Centres between two looks, and what is left of the budget."""
+    """Centres between two looks, and the remaining budget."""
 
     frame: Frame
     rows: float

@@ -46,7 +46,7 @@ QUIET = 0.3  # noise that one EM look may have, relative to what it looks at
 
 @message("private.MixtureState")
 class State(NamedTuple):
-    """Parameters between two looks, how far each is known, and what is left of the budget."""
+    """Parameters between two looks, how far each is known, and the remaining budget."""
 
     frame: Frame
     rows: float

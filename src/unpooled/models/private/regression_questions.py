@@ -135,6 +135,7 @@ def standard_joint(frame: Frame, client: Client) -> tuple[np.ndarray, np.ndarray
 def _residuals(line: Line, client: Client) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(standardised columns, weights, residuals in units of their scale)."""
     joint, w = standard_joint(line.frame, client)
-    z, y = joint[:, :-1], joint[:, -1]
+    z = joint[:, :-1]
+    y = joint[:, -1]
     with np.errstate(all="ignore"):
         return z, w, (y - z @ line.slope - line.offset) / line.scale

@@ -44,7 +44,7 @@ def find_cells(fed: Federation, columns: Columns, k: int, budget: float, rng: np
     second = SECOND_SHARE * budget
     public = rng.normal(size=(PUBLIC_POINTS, d))
     most = int(np.clip(columns.rows * np.sqrt(first) / ROWS_PER_NOISE[0], 4 * k, 300))
-    centres = evenly(WIDTH * public, most, rng)
+    centres = evenly(WIDTH * public, most)
     rough = look_at_cells(fed, frame, centres, cell_radius(centres, public), first)
     if len(rough.n) < k:
         rough = Cells(np.ones(most), centres, np.ones(most))
@@ -55,7 +55,7 @@ def find_cells(fed: Federation, columns: Columns, k: int, budget: float, rng: np
     return fine if len(fine.n) >= k else Cells(np.ones(len(heaviest)), rough.mean, np.full(len(heaviest), 0.5))
 
 
-def evenly(points: np.ndarray, m: int, rng: np.random.Generator) -> np.ndarray:
+def evenly(points: np.ndarray, m: int) -> np.ndarray:
     """Centres of m cells of public points, by a few steps of k-means."""
     centres = points[:m].copy()
     for _ in range(KMEANS_STEPS):

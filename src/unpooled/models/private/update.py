@@ -89,8 +89,10 @@ def follow(current: Current, seen: Estimate, rows: float, shape: str, reg: float
 def _move_counts(current: Current, seen: Estimate, rows: float) -> tuple[np.ndarray, np.ndarray]:
     """(rows of each component after the look, variance of what is not known of them), (k,) each."""
     noise = (seen.noise.n / np.maximum(current.n, 1)) ** 2
-    gain, variance = kalman_gain(current.gains, COUNT, noise, (seen.n / current.n - 1) ** 2)
-    return np.maximum((1 - gain) * current.n + gain * seen.n, SMALLEST * rows), variance
+    moved = (seen.n / current.n - 1) ** 2
+    gain, variance = kalman_gain(current.gains, COUNT, noise, moved)
+    n = (1 - gain) * current.n + gain * seen.n
+    return np.maximum(n, SMALLEST * rows), variance
 
 
 def _move_covariances(

@@ -16,7 +16,7 @@ Read in this order:
 - `design`: the map from rows to features, and the SUM of statistics
 - `last_layer`: posterior, predictions, intervals; `updating`: adding and removing clients
 - `left_out_rows`, `unseen_clients`: the SUMs of residuals that recalibrate intervals
-- `bayesian_regression`: the estimator
+- `bayesian_regression`: the estimator; `without_each`: the fit without each site, for `leave_one_site_out`
 
 The formulas are in `unpooled.maths`: `bayes_linear` (posterior), `predictive` (intervals), `calibration` (recalibration).
 """

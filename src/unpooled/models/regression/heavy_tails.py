@@ -1,4 +1,4 @@
-"""Columns with heavy tails compressed by arcsinh: linear about the median, logarithmic far out. Sends nothing of its own.
+"""Columns with heavy tails compressed by arcsinh: linear about the median, logarithmic far out. Sends nothing itself.
 
 Median and quartiles are read off a histogram, whose counts add over clients. Its bins are finer towards the mean, because a column with
 far outliers has nearly all its values there, and about as wide as 5 % of a standard deviation where most values of other columns are.

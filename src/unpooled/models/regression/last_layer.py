@@ -124,8 +124,10 @@ class LastLayer(RegressorMixin, UpdatedLastLayer):
         """One SUM of residuals of clients left out, for intervals of clients never seen."""
         fitted = Fitted(self.design_, self.posterior)
         seen = tree.map(doubles, fed.sum(client_residuals.using(spec=self._spec()), fitted))
-        self.histogram_, self.n_clients_checked_ = seen.counts, round(float(seen.clients))
-        self.design_effect_, self.client_variance_ = design_effect(seen), client_variance(seen)
+        self.histogram_ = seen.counts
+        self.n_clients_checked_ = round(float(seen.clients))
+        self.design_effect_ = design_effect(seen)
+        self.client_variance_ = client_variance(seen)
         warn_if_no_better_than_the_mean(seen, self.design_.scaling.y_scale)
         warn_if_few(self.n_clients_checked_)
 

@@ -78,9 +78,12 @@ class Rows(NamedTuple):
 def sums(nothing: None, client: Client, *, share: float, seed: int) -> Sums:
     """Counts and sums of every column and of the targets."""
     x, y, w, held = _rows(client, share, seed)
+    n = w.sum(-1)
+    rows = (w + held).sum(-1)
+    w = w[..., None]
     seen = ~np.isnan(x)
-    wx, wy = (w[..., None] * v for v in (np.nan_to_num(x), y))
-    return Sums(w.sum(-1), (w + held).sum(-1), (w[..., None] * seen).sum(-2), wx.sum(-2), wy.sum(-2))
+    x = np.nan_to_num(x)
+    return Sums(n, rows, (w * seen).sum(-2), (w * x).sum(-2), (w * y).sum(-2))
 
 
 @client("regression.scatter", SUM, adds=True)

@@ -58,7 +58,8 @@ def client_residuals(fitted: Fitted, client: Client, *, spec: dict) -> ClientRes
     mean, variance = bayes_linear.left_out_together(fitted.posterior, z, y, group_of(fitted.design, client))
     residuals = (y - mean) / np.sqrt(variance)
     clipped = np.clip(residuals, -MAX_RESIDUAL, MAX_RESIDUAL)
-    both, rows = np.stack([clipped, np.abs(clipped)]), w.sum()  # (2, n, o)
+    both = np.stack([clipped, np.abs(clipped)])  # (2, n, o)
+    rows = w.sum()
     total = w @ both
     present = np.asarray(float(rows > 0))
     counts = calibration.histogram(residuals, w).astype(np.float32)
@@ -123,7 +124,8 @@ def check_clients(recalibrate: bool | str, fed: Federation) -> None:
 
 def warn_if_no_better_than_the_mean(seen: ClientResiduals, scale: np.ndarray) -> None:
     """Warn when clients left out are predicted no better than by the mean of all."""
-    error, spread = (float(np.sqrt((scale**2 * total / seen.rows).mean())) for total in (seen.errors, seen.spread))
+    error = float(np.sqrt((scale**2 * seen.errors / seen.rows).mean()))
+    spread = float(np.sqrt((scale**2 * seen.spread / seen.rows).mean()))
     if error >= spread:
         warnings.warn(
             f"clients left out are predicted with an error of {error:.4g}, the mean of all targets has {spread:.4g}: "

@@ -59,11 +59,17 @@ def scores_below(asked: Scoring, client: Client, *, columns: dict) -> Counts:
 def leaving(table: Table, client: Client, *, columns: dict) -> Leaving:
     """Deaths and censored patients by step of time and cell of score."""
     rows = survival_rows(client, columns)
-    g, s = len(table.starts), len(table.cells)
+    steps = len(table.starts)
+    cells = len(table.cells)
     step = last_step(table.starts, rows.time)
-    cell = np.minimum(np.searchsorted(table.cells, scores(rows, table.scale, table.coef)), s - 1)
-    place, inside = step * s + cell, step >= 0
-    count = lambda which: np.bincount(place[which], rows.w[which], g * s).reshape(g, s).astype(float)  # noqa: E731
+    cell = np.minimum(np.searchsorted(table.cells, scores(rows, table.scale, table.coef)), cells - 1)
+    inside = step >= 0
+
+    def count(which: np.ndarray) -> np.ndarray:
+        """Patients (steps, cells)."""
+        place = step[which] * cells + cell[which]
+        return np.bincount(place, rows.w[which], steps * cells).reshape(steps, cells).astype(float)
+
     return Leaving(count(inside & rows.died), count(inside & ~rows.died))
 
 
@@ -82,7 +88,11 @@ def _cells(fed: Federation, columns: dict, coef: np.ndarray, scale: Scale, rows:
         ranks = np.unique(np.floor(np.arange(1, CELLS + 1) * rows / CELLS) - 1)
         search = searching.ranked(np.zeros(len(ranks)), np.full(len(ranks), rows), ranks)
     ask = scores_below.using(columns=columns)
-    count = lambda _, at: to_numpy(fed.sum(ask, Scoring(coef, scale, at)).rows)  # noqa: E731
+
+    def count(lists: np.ndarray, at: np.ndarray) -> np.ndarray:
+        """Rows with a score at or below each threshold."""
+        return to_numpy(fed.sum(ask, Scoring(coef, scale, at)).rows)
+
     while searching.is_open(search).any():
         search = searching.one_round(search, count)
     return np.unique(searching.values(search))

@@ -138,10 +138,12 @@ def start(centred: Centred, client: Client, *, columns: dict) -> Start:
     inside = step >= 0
     died = inside & rows.died
     censored = inside & ~rows.died
-    count = lambda which, w=None: np.bincount(step[which], w, g).astype(np.float64)  # noqa: E731
     z = rows.x - centred.mean
-    counts = count(died), count(died, rows.w[died]), count(censored)
-    return Start(*counts, rows.w @ z**2, rows.w[died] @ z[died])
+    w_died = rows.w[died]
+    deaths = np.bincount(step[died], None, g).astype(np.float64)
+    weights = np.bincount(step[died], w_died, g).astype(np.float64)
+    censorings = np.bincount(step[censored], None, g).astype(np.float64)
+    return Start(deaths, weights, censorings, rows.w @ z**2, w_died @ z[died])
 
 
 @client("survival.risk_sums", SUM, adds=True, batched=False)
@@ -171,7 +173,8 @@ def curvature(hazard: Hazard, client: Client, *, columns: dict) -> Curvature:
 @client("survival.scores_by_site", SUM, batched=False)
 def scores_by_site(means: Means, client: Client, *, columns: dict) -> Curvature:
     """The product of the client's score with itself, for standard errors that hold when a site's patients are alike."""
-    hazard, at = means.hazard, means.hazard.at
+    hazard = means.hazard
+    at = means.hazard.at
     rows = survival_rows(client, columns)
     z = _standard(rows, at.scale)
     step = last_step(at.starts, rows.time)
@@ -228,8 +231,9 @@ def _site_terms(at: SiteAt, rows: Rows, ties: str) -> tuple[float, np.ndarray, n
     z = _standard(rows, at.scale)
     starts = np.unique(rows.time[rows.died])
     step = last_step(starts, rows.time)
-    count = lambda w=None: np.bincount(step[rows.died], w, len(starts)).astype(np.float64)  # noqa: E731
-    deaths = Deaths(count(), count(rows.w[rows.died]))
+    n_died = np.bincount(step[rows.died], None, len(starts)).astype(np.float64)
+    w_died = np.bincount(step[rows.died], rows.w[rows.died], len(starts)).astype(np.float64)
+    deaths = Deaths(n_died, w_died)
     wr = rows.w * risk(z, at.coef)
     tied = partial_likelihood.tied(deaths, ties)
     sums = partial_likelihood.sums(z, wr, step, rows.died, tied, len(starts))

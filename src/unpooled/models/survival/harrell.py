@@ -77,5 +77,6 @@ def _against(score: np.ndarray, w: np.ndarray, others: np.ndarray, other_w: np.n
     """(concordant, tied, all) pairs of deaths with rows that survive them."""
     order = np.argsort(others, kind="stable")
     weight = np.concatenate([[0.0], np.cumsum(other_w[order])])
-    below, upto = (weight[np.searchsorted(others[order], score, side=side)] for side in ("left", "right"))
+    below = weight[np.searchsorted(others[order], score, side="left")]  # weight of smaller scores
+    upto = weight[np.searchsorted(others[order], score, side="right")]
     return np.array([w @ below, w @ (upto - below), w.sum() * weight[-1]])

@@ -56,14 +56,21 @@ def exits(steps: Steps, client: Client, *, columns: dict) -> Exits:
     group = np.searchsorted(steps.levels, rows.group)
     step = last_step(steps.starts, rows.time)
     inside = step >= 0
-    table = lambda which: _table(step[which], group[which], rows.w[which], g, k)  # noqa: E731
+
+    def table(which: np.ndarray) -> np.ndarray:
+        """Rows (g, k) by step of time and group."""
+        place = step[which] * k + group[which]
+        return np.bincount(place, rows.w[which], g * k).reshape(g, k).astype(np.float64)
+
     early = np.bincount(group[~inside], rows.w[~inside], k).astype(np.float64)
     return Exits(table(inside & rows.died), table(inside & ~rows.died), early)
 
 
-def _table(step: np.ndarray, group: np.ndarray, w: np.ndarray, g: int, k: int) -> np.ndarray:
-    """Rows by step of time and group."""
-    return np.bincount(step * k + group, w, g * k).reshape(g, k).astype(np.float64)
+def _within(end: np.ndarray, survival: np.ndarray) -> np.ndarray:
+    """Ends of intervals in [0, 1]; where survival is 0 or 1, so are they."""
+    end = np.clip(end, 0.0, 1.0)
+    end = np.where(survival <= 0, 0.0, end)
+    return np.where(survival >= 1, 1.0, end)
 
 
 class KaplanMeier(Estimator):
@@ -199,12 +206,13 @@ class KaplanMeier(Estimator):
         with np.errstate(divide="ignore", invalid="ignore"):
             relative = np.sqrt(self.variance_) / s
             if self.intervals == "plain":
-                ends = s - z * np.sqrt(self.variance_), s + z * np.sqrt(self.variance_)
+                lower = s - z * np.sqrt(self.variance_)
+                upper = s + z * np.sqrt(self.variance_)
             else:
                 away = z * relative / np.log(s)
-                ends = np.exp(-np.exp(np.log(-np.log(s)) - away)), np.exp(-np.exp(np.log(-np.log(s)) + away))
-        lower, upper = (np.where(s >= 1, 1.0, np.where(s <= 0, 0.0, np.clip(e, 0.0, 1.0))) for e in ends)
-        return lower, upper
+                lower = np.exp(-np.exp(np.log(-np.log(s)) - away))
+                upper = np.exp(-np.exp(np.log(-np.log(s)) + away))
+        return _within(lower, s), _within(upper, s)
 
     def _medians(self) -> np.ndarray:
         """The first time at which half of a group has died, inf where that never happens."""
@@ -258,11 +266,13 @@ def _curve(died: np.ndarray, at_risk: np.ndarray) -> tuple[np.ndarray, np.ndarra
 
 def _logrank(died: np.ndarray, at_risk: np.ndarray) -> dict[str, float]:
     """The log-rank test that all groups have one curve, from counts (k, g)."""
-    n, d = at_risk.sum(0), died.sum(0)
+    n = at_risk.sum(0)
+    d = died.sum(0)
     share = at_risk / np.maximum(n, 1e-300)
-    apart = (died - share * d).sum(1)
-    spread = np.where(n > 1, d * (n - d) / np.maximum(n - 1, 1e-300), 0.0)
-    covariance = np.diag((share * spread).sum(1)) - (share * spread) @ share.T
-    k = len(apart)
-    statistic = float(apart[1:] @ np.linalg.pinv(covariance[1:, 1:], hermitian=True) @ apart[1:])
-    return {"statistic": statistic, "df": float(k - 1), "p_value": float(chi2.sf(statistic, k - 1))}
+    excess = (died - share * d).sum(1)  # (k,) deaths above the expected ones
+    variance = np.where(n > 1, d * (n - d) / np.maximum(n - 1, 1e-300), 0.0)
+    covariance = np.diag((share * variance).sum(1)) - (share * variance) @ share.T
+    inverse = np.linalg.pinv(covariance[1:, 1:], hermitian=True)
+    statistic = float(excess[1:] @ inverse @ excess[1:])
+    df = len(excess) - 1
+    return {"statistic": statistic, "df": float(df), "p_value": float(chi2.sf(statistic, df))}

@@ -140,8 +140,9 @@ def sums(z: np.ndarray, wr: np.ndarray, step: np.ndarray, died: np.ndarray, wher
 
 def _binned(z: np.ndarray, wr: np.ndarray, bins: np.ndarray, g: int) -> tuple[np.ndarray, np.ndarray]:
     """Sums of wr and of wr z by bin; (g,) and (g, d)."""
-    columns = [wr, *(wr * z[:, j] for j in range(z.shape[1]))]
-    binned = np.stack([np.bincount(bins, column, g)[:g] for column in columns], 1).astype(np.float64)
+    columns = [wr] + [wr * z[:, j] for j in range(z.shape[1])]
+    sums = [np.bincount(bins, column, g)[:g] for column in columns]
+    binned = np.stack(sums, 1).astype(np.float64)  # (g, 1 + d)
     return binned[:, 0], binned[:, 1:]
 
 

@@ -83,10 +83,16 @@ def _parts(client: Client, columns: dict) -> tuple[np.ndarray, ...]:
     w = to_numpy(client.w).astype(np.float64, copy=False)
     y = None if client.y is None else to_numpy(client.y).astype(np.float64).reshape(len(x), -1)
     time = _column(x, y, columns["duration"], 0, client.name)
-    event = np.ones(len(x)) if _all_die(y, columns) else _column(x, y, columns["event"], 1, client.name)
-    group = np.zeros(len(x)) if columns["by"] is None else x[:, columns["by"]]
-    taken = [columns[role] for role in ("duration", "event", "by") if columns[role] is not None]
-    covariates = np.delete(x, taken, axis=1) if columns["covariates"] else x[:, :0]
+    event = np.ones(len(x))
+    if not _all_die(y, columns):
+        event = _column(x, y, columns["event"], 1, client.name)
+    group = np.zeros(len(x))
+    if columns["by"] is not None:
+        group = x[:, columns["by"]]
+    covariates = x[:, :0]
+    if columns["covariates"]:
+        taken = [columns[role] for role in ("duration", "event", "by") if columns[role] is not None]
+        covariates = np.delete(x, taken, axis=1)
     return covariates, time, event, group, w
 
 

@@ -69,7 +69,11 @@ def levels(fed: Federation, columns: dict, rows: float) -> np.ndarray:
 def _searched(fed: Federation, columns: dict, search: searching.Ranges, most: int) -> searching.Ranges:
     """Ask for counts at thresholds until every different value is found."""
     ask = below.using(columns=columns)
-    count = lambda lists, at: to_numpy(fed.sum(ask, Thresholds(lists, at)).rows)  # noqa: E731
+
+    def count(lists: np.ndarray, at: np.ndarray) -> np.ndarray:
+        """Rows at or below each threshold."""
+        return to_numpy(fed.sum(ask, Thresholds(lists, at)).rows)
+
     while searching.is_open(search).any():
         search = searching.one_round(search, count)
         if len(search.low) > most:
@@ -96,7 +100,7 @@ def join(counts: np.ndarray, least: float) -> np.ndarray:
             first.append(step + 1)
             so_far = np.zeros(counts.shape[1])
     while len(first) > 1 and (first[-1] == len(counts) or not _enough(counts[first[-1] :].sum(0), least)):
-        first.pop()  # what is left over at the end goes with the step before
+        first.pop()  # too few rows at the end join the step before
     return np.asarray(first, dtype=np.int64)
 
 

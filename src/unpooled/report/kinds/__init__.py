@@ -1,6 +1,7 @@
 """What a report shows of each kind of model: one file per kind with `sections(model, run)`, chosen by the model's class.
 
-A model of your own may define `report_figures()`, a dict of title to HTML; it is shown as it is.
+The files: `mixtures` (with `parts`, any mixture in one form), `classifiers`, `regressions`, `imputers`, `concepts`, `summaries` (Describe,
+survival, PCA) and `measured` (errors by site, for several kinds). Your own model may define `report_figures()`, a dict of title to HTML.
 """
 
 from __future__ import annotations

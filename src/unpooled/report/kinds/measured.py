@@ -39,8 +39,10 @@ def classification(run: RunFolder) -> list[Section]:
 
 def _accuracy_by_site(found: dict[str, Any]) -> str:
     """The table of accuracies, the lowest first."""
-    worst = sorted(found["sites"].items(), key=lambda pair: pair[1]["right"] / max(pair[1]["rows"], 1))
-    rows = [(escape(n), f"{s['rows']:,}", f"{s['right'] / max(s['rows'], 1):.1%}") for n, s in worst]
+    sites = found["sites"]
+    accuracy = {name: site["right"] / max(site["rows"], 1) for name, site in sites.items()}
+    worst = sorted(sites, key=lambda name: accuracy[name])
+    rows = [(escape(name), f"{sites[name]['rows']:,}", f"{accuracy[name]:.1%}") for name in worst]
     some, more = markup.capped(rows, "sites")
     caption = f"Accuracy by site, the lowest first.{more}"
     return markup.table(("site", "rows", "accuracy"), some, numbers={1, 2}, caption=caption)
@@ -50,9 +52,12 @@ def _confusion(found: dict[str, Any], confusion: np.ndarray) -> str:
     """The confusion matrix as a heat map, at most MOST_CLASSES classes."""
     classes = [str(c) for c in found["classes"]][:MOST_CLASSES]
     some = confusion[: len(classes), : len(classes)]
-    shares = some / np.maximum(confusion.sum(1)[: len(classes), None], 1e-300)
+    rows = confusion.sum(1)[: len(classes), None]
+    shares = some / np.maximum(rows, 1e-300)
     texts = [[f"{v:,.0f}" for v in row] for row in some]
-    picture = svg.shades([f"is {c}" for c in classes], [f"predicted {c}" for c in classes], shares, texts)
+    down = [f"is {c}" for c in classes]
+    across = [f"predicted {c}" for c in classes]
+    picture = svg.shades(down, across, shares, texts)
     return markup.figure(picture, "Rows by their class (down) and by the predicted class (across).")
 
 

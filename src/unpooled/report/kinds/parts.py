@@ -11,7 +11,8 @@ from unpooled.arrays import to_numpy
 from unpooled.maths import gaussian
 
 MOST_COLUMNS = 24  # shown in a profile
-TELLING = 0.5  # standard deviations from the mean of all rows: a column worth a word
+MOST_WORDS = 3  # columns that describe a part
+TELLING = 0.5  # standard deviations from the mean of all rows from which a column is named
 
 
 class Parts(NamedTuple):
@@ -121,9 +122,9 @@ def most_telling(means: np.ndarray, weights: np.ndarray) -> np.ndarray:
     return np.sort(np.argsort(-between, kind="stable")[:MOST_COLUMNS])
 
 
-def in_words(mean: np.ndarray, columns: Sequence[str], most: int = 3) -> str:
+def in_words(mean: np.ndarray, columns: Sequence[str]) -> str:
     """A part by the columns in which it stands out: "crp high, age low"."""
-    order = [j for j in np.argsort(-np.abs(mean), kind="stable")[:most] if abs(mean[j]) >= TELLING]
+    order = [j for j in np.argsort(-np.abs(mean), kind="stable")[:MOST_WORDS] if abs(mean[j]) >= TELLING]
     words = [f"{columns[j]} {_degree(mean[j])}" for j in order]
     return ", ".join(words) or "near the mean in every column"
 
@@ -148,6 +149,10 @@ def plane(parts: Parts) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 def axis_name(axis: np.ndarray, share: float, number: int, columns: Sequence[str]) -> str:
     """ "axis 1 (52%): +crp, -age"."""
-    order = [j for j in np.argsort(-np.abs(axis), kind="stable")[:2] if abs(axis[j]) > 0.25]
-    signs = ", ".join(f"{'+' if axis[j] > 0 else '-'}{columns[j]}" for j in order)
-    return f"axis {number} ({share:.0%}): {signs}"
+    largest = np.argsort(-np.abs(axis), kind="stable")[:2]
+    signed = []
+    for j in largest:
+        if abs(axis[j]) > 0.25:
+            sign = "+" if axis[j] > 0 else "-"
+            signed.append(f"{sign}{columns[j]}")
+    return f"axis {number} ({share:.0%}): {', '.join(signed)}"

@@ -59,8 +59,12 @@ def _kaplan_meier(model: Any, run: RunFolder) -> list[Section]:
 
 def _test(test: Any) -> str:
     """A test's numbers in one line."""
-    fields = test._asdict() if hasattr(test, "_asdict") else dict(test) if isinstance(test, dict) else {"": test}
-    return ", ".join(f"{k.replace('_', ' ')} {float(v):.4g}".strip() for k, v in fields.items() if np.ndim(v) == 0)
+    if hasattr(test, "_asdict"):
+        fields = test._asdict()
+    else:
+        fields = test if isinstance(test, dict) else {"": test}
+    numbers = {name.replace("_", " "): float(value) for name, value in fields.items() if np.ndim(value) == 0}
+    return ", ".join(f"{name} {value:.4g}".strip() for name, value in numbers.items())
 
 
 def _cox(model: Any, run: RunFolder) -> list[Section]:

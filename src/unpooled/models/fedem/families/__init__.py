@@ -1,6 +1,8 @@
 """Exponential families for FedEM, one per file: `statistics`, `maximize` and a feasible set each. Nothing is sent from here.
 
-Read `base` first (the protocol, and what families share), then `gaussian`, or `poisson` for the shortest one with `columns`.
+Read `base` first (the protocol, and what families share), then `gaussian`, or `poisson` for the shortest one with `columns`. The others:
+`common` (one covariance for all components), `bernoulli`, `categorical`, `regression` (mixtures of regressions), `factor` (factor analysis)
+and `lowrank` (tables of low rank).
 """
 
 from unpooled.models.fedem.families.base import Family, Sum

@@ -57,7 +57,9 @@ class BernoulliMixture(ColumnMixture):
         n = np.maximum(stats.n, self.floor)
         low = self.floor * n[:, None]
         high = (1 - self.floor) * n[:, None]
-        outside = (stats.n < self.floor).any() or (stats.x < 0).any() or (stats.x > n[:, None] * (1 + 1e-12)).any()
+        too_few = (stats.n < self.floor).any()
+        too_many_ones = (stats.x > n[:, None] * (1 + 1e-12)).any()
+        outside = too_few or (stats.x < 0).any() or too_many_ones
         return Stats(n, np.clip(stats.x, low, high)), bool(outside)
 
     def sample(self, params: Params, n: int, rng: np.random.Generator) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Mixtures of independent categories: k (1 + d m) statistics for m categories a column; two categories are Bernoulli's."""
+"""Mixtures of independent categories: k (1 + d m) statistics for m categories per column; two categories are Bernoulli's."""
 
 from __future__ import annotations
 
@@ -100,8 +100,10 @@ class CategoricalMixture(base.Plain, Numbers):
 
     def sample(self, params: Params, n: int, rng: np.random.Generator) -> np.ndarray:
         """Draw `n` rows."""
-        edges = params.probs.cumsum(axis=2)[base.labels(params.weights, n, rng)]  # (n, d, m)
-        return (rng.random(edges.shape[:2])[:, :, None] > edges[:, :, :-1]).sum(axis=2).astype(np.float64)
+        component = base.labels(params.weights, n, rng)
+        edges = params.probs.cumsum(axis=2)[component]  # (n, d, m)
+        drawn = rng.random(edges.shape[:2])[:, :, None]
+        return (drawn > edges[:, :, :-1]).sum(axis=2).astype(np.float64)
 
     def _one_hot(self, x: np.ndarray) -> np.ndarray:  # (n, d) -> (n, d m); a missing value is in no category
         """Indicators (n, d m) of the categories; a missing cell has none."""

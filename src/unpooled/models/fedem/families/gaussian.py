@@ -116,7 +116,7 @@ class GaussianMixture(base.Clustered, Numbers):
         return Stats(n, x, np.where(_beside(empty, stats.xx), old.xx, stats.xx))
 
     def project(self, stats: Stats) -> tuple[Stats, bool]:
-        """`maximize` lifts weights and eigenvalues to the floor; here it is only said whether it had to."""
+        """The same statistics, and whether `maximize` has to raise a weight or an eigenvalue to the floor."""
         n = np.maximum(stats.n, self.floor)
         covs = self._covs(stats._replace(n=n), stats.x / n[:, None])
         values = np.linalg.eigvalsh(covs) if self._matrices else covs
@@ -139,8 +139,14 @@ class GaussianMixture(base.Clustered, Numbers):
     def unscale(self, params: Params, shift: np.ndarray, unit: np.ndarray) -> Params:
         """The parameters of rows x as those of rows shift + unit x."""
         covs = gaussian.unpack_covs(params.covs, self.shape)
-        square = {"diag": unit**2, "spherical": unit[0] ** 2}.get(self.shape, np.outer(unit, unit))
-        return Params(params.weights, shift + unit * params.means, gaussian.pack_covs(covs * square, self.shape))
+        if self.shape == "diag":
+            square = unit**2
+        elif self.shape == "spherical":
+            square = unit[0] ** 2
+        else:
+            square = np.outer(unit, unit)
+        means = shift + unit * params.means
+        return Params(params.weights, means, gaussian.pack_covs(covs * square, self.shape))
 
     # ---- the frame in which statistics are compressed ----
 
@@ -167,9 +173,10 @@ class GaussianMixture(base.Clustered, Numbers):
         white = gaussian.inverse_triangle(gaussian.cholesky(gaussian.full_covs(old, self.shape)))
         means = np.einsum("kij,kj->ki", white, new.means - old.means)
         covs = white @ gaussian.full_covs(new, self.shape) @ white.transpose(0, 2, 1)
-        spread = np.log(np.maximum(np.linalg.eigvalsh(covs), 1e-300))
-        weights = np.log(new.weights / old.weights)
-        return float(max(np.abs(weights).max(), np.abs(spread).max(), np.sqrt((means**2).sum(axis=1)).max()))
+        of_covs = np.abs(np.log(np.maximum(np.linalg.eigvalsh(covs), 1e-300))).max()
+        of_weights = np.abs(np.log(new.weights / old.weights)).max()
+        of_means = np.sqrt((means**2).sum(axis=1)).max()
+        return float(max(of_weights, of_covs, of_means))
 
     # ---- covariances ----
 
@@ -202,12 +209,14 @@ class GaussianMixture(base.Clustered, Numbers):
 
 def _moved(stats: Stats, by: np.ndarray, shape: str) -> Stats:  # by (k, d)
     """The statistics of rows that each component's share has moved by so much."""
-    n, x = stats.n[:, None], stats.x
+    n = stats.n[:, None]
+    x = stats.x
     if shape in ("diag", "spherical"):
         added = by * (2 * x + n * by)
         return Stats(stats.n, x + n * by, stats.xx + (added if shape == "diag" else added.mean(axis=1)))
     half = by[:, :, None] * (x + 0.5 * n * by)[:, None, :]
-    half = half if shape == "full" else half.sum(axis=0)
+    if shape == "tied":
+        half = half.sum(axis=0)
     return Stats(stats.n, x + n * by, stats.xx + gaussian.pack_triangle(half + half.swapaxes(-1, -2)))
 
 

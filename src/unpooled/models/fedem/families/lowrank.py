@@ -1,4 +1,4 @@
-"""Sites x dates table of low rank with missing cells: one statistic a cell.
+"""Sites x dates table of low rank with missing cells: one statistic per cell.
 
 Rows are visits (site, date, value), sites and dates as whole numbers from 0. The complete data of one observer is the whole table, so a
 visit says its own cell and every other one is at its mean. `visits` is how many visits one observer stands for: 1 as in the
@@ -93,8 +93,10 @@ class LowRank(base.Plain, Numbers):
         if x.shape[1] != 3:
             return np.ones(len(x), bool)
         places = base.whole(x[:, :1], 0, self.n_sites - 1) & base.whole(x[:, 1:2], 0, self.n_dates - 1)
-        top = {"gaussian": np.inf, "poisson": np.inf, "binomial": self.trials}[self.cells]
-        values = np.isfinite(x[:, 2]) if self.cells == "gaussian" else base.whole(x[:, 2:], 0, top)
+        if self.cells == "gaussian":
+            values = np.isfinite(x[:, 2])
+        else:
+            values = base.whole(x[:, 2:], 0, self.trials if self.cells == "binomial" else np.inf)
         return ~(places & values) | np.isnan(x).any(axis=1)
 
     def start(self, mean: np.ndarray, scale: np.ndarray, rng: np.random.Generator) -> Params:
@@ -152,8 +154,9 @@ class LowRank(base.Plain, Numbers):
         return np.column_stack([j, l, draws[self.cells]()]).astype(np.float64)
 
     def change(self, old: Params, new: Params) -> float:
-        """Of the natural parameters: factors may turn without changing them."""
-        before, after = (p.left @ p.right.T for p in (old, new))
+        """Of the natural parameters: factors may rotate without changing them."""
+        before = old.left @ old.right.T
+        after = new.left @ new.right.T
         return float(np.sqrt(np.mean((after - before) ** 2)) / max(np.sqrt(np.mean(before**2)), 1e-3))
 
     # ---- cells: mean, its inverse, log likelihood, and the loss of a table of natural parameters ----
@@ -177,16 +180,19 @@ class LowRank(base.Plain, Numbers):
         """The log-partition function, whose derivative is the mean."""
         if self.cells == "gaussian":
             return theta**2 / 2
-        return np.exp(np.minimum(theta, 50.0)) if self.cells == "poisson" else self.trials * np.logaddexp(0, theta)
+        if self.cells == "poisson":
+            return np.exp(np.minimum(theta, 50.0))
+        return self.trials * np.logaddexp(0, theta)
 
     def _loglik(self, theta: np.ndarray, value: np.ndarray) -> np.ndarray:
         """Log-likelihood of each value."""
-        base_measure = {
-            "gaussian": lambda: -0.5 * value**2 - 0.5 * np.log(2 * np.pi),
-            "poisson": lambda: -gammaln(value + 1),
-            "binomial": lambda: gammaln(self.trials + 1) - gammaln(value + 1) - gammaln(self.trials - value + 1),
-        }
-        return value * theta - self._psi(theta) + base_measure[self.cells]()
+        if self.cells == "gaussian":
+            base_measure = -0.5 * value**2 - 0.5 * np.log(2 * np.pi)
+        elif self.cells == "poisson":
+            base_measure = -gammaln(value + 1)
+        else:
+            base_measure = gammaln(self.trials + 1) - gammaln(value + 1) - gammaln(self.trials - value + 1)
+        return value * theta - self._psi(theta) + base_measure
 
     def _loss(self, theta: np.ndarray, filled: np.ndarray) -> float:
         """What `maximize` makes small: negative log-likelihood of the filled table and penalty."""

@@ -115,17 +115,20 @@ class RegressionMixture(base.Standardised, Numbers):
 
     def sample(self, params: Params, n: int, rng: np.random.Generator) -> np.ndarray:
         """Draw `n` rows."""
-        z = np.append(rng.normal(size=(n, params.coefs.shape[1] - 1)), np.ones((n, 1)), axis=1)
+        x = rng.normal(size=(n, params.coefs.shape[1] - 1))
+        z = np.append(x, np.ones((n, 1)), axis=1)  # with a column for the intercept
         component = base.labels(params.weights, n, rng)
         noise = rng.normal(size=n) * np.sqrt(params.variances[component])
         y = (z * params.coefs[component]).sum(axis=1) + noise
-        return np.append(z[:, :-1], y[:, None], axis=1)
+        return np.append(x, y[:, None], axis=1)
 
     def unscale(self, params: Params, shift: np.ndarray, unit: np.ndarray) -> Params:
         """The parameters of rows x as those of rows shift + unit x."""
-        slopes = params.coefs[:, :-1] * unit[-1] / unit[:-1]
-        intercepts = shift[-1] + unit[-1] * params.coefs[:, -1] - slopes @ shift[:-1]
-        return Params(params.weights, np.append(slopes, intercepts[:, None], axis=1), params.variances * unit[-1] ** 2)
+        y_unit = unit[-1]
+        slopes = params.coefs[:, :-1] * y_unit / unit[:-1]
+        intercepts = shift[-1] + y_unit * params.coefs[:, -1] - slopes @ shift[:-1]
+        coefs = np.append(slopes, intercepts[:, None], axis=1)
+        return Params(params.weights, coefs, params.variances * y_unit**2)
 
 
 def _design(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
