@@ -301,6 +301,12 @@ def find_layer(fed: Any, attribute: str) -> Any:
     return fed
 
 
+def least_rows(fed: Any) -> int:
+    """The fewest rows, at all clients together, that a study lets its numbers stand for; 0 outside of studies."""
+    study = getattr(find_layer(fed, "study"), "study", None)
+    return 0 if study is None else study.min_rows_per_component
+
+
 def find_private(fed: Any) -> Any:
     """The layer of a federation that keeps a privacy budget, or None."""
     return find_layer(fed, "accountant")

@@ -17,8 +17,8 @@ from unpooled.config import Config
 from unpooled.data.schema import Schema, Wanted
 from unpooled.errors import BadParameter, DataNotFound, suggest
 
-KEYS = {"title": str, "purpose": str, "min_cohort": int, "max_exchanges": int, "follow": bool}
-DEFAULTS: dict[str, Any] = {"purpose": "", "min_cohort": 3, "max_exchanges": 2000, "follow": True}
+KEYS = {"title": str, "purpose": str, "min_cohort": int, "max_exchanges": int, "follow": bool, "min_rows_per_component": int}
+DEFAULTS: dict[str, Any] = {"purpose": "", "min_cohort": 3, "max_exchanges": 2000, "follow": True, "min_rows_per_component": 5}
 CHOOSES_WHERE_TO_LOOK = ("_init",)  # how parameters end that would place a component beside a person
 
 
@@ -88,7 +88,7 @@ class Study:
         return bool(self.layers.get("secure", False))
 
     def __getattr__(self, key: str) -> Any:
-        """A key of [study]: title, purpose, min_cohort, max_exchanges, follow."""
+        """A key of [study]: title, purpose, min_cohort, max_exchanges, follow, min_rows_per_component."""
         if key in KEYS:
             return self.config["study"].get(key, DEFAULTS.get(key))
         raise AttributeError(key)
@@ -160,6 +160,8 @@ def _check_study(section: dict[str, Any], where: str) -> None:
             raise BadParameter(f"{where}: [study] {key} = {value!r} should be of type {KEYS[key].__name__}")
     if section.get("max_exchanges", 1) < 1:
         raise BadParameter(f"{where}: [study] max_exchanges must be at least 1")
+    if section.get("min_rows_per_component", 0) < 0:
+        raise BadParameter(f"{where}: [study] min_rows_per_component must be at least 0")
 
 
 def _check_participants(config: Config, where: str) -> None:

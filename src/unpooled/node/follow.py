@@ -51,7 +51,7 @@ class Replay:
         """A federation of `names` that passes each question to `follower` and waits for its total."""
         self.names, self.columns = list(names), list(columns)
         self.min_clients, self.journal, self._follower = 1, Journal(), follower
-        self.schema = follower.study.schema
+        self.study, self.schema = follower.study, follower.study.schema
 
     def sum(self, ask: Ask, down: Tree) -> Tree:
         """The total of this question, once the node has it."""

@@ -8,10 +8,14 @@ follows, the approved study chooses them, and they are bounded as components are
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from unpooled.node.questions import Refused
+from unpooled.study import Study
 from unpooled.tree import Tree
+
+if TYPE_CHECKING:
+    from unpooled.node.policy import Policy
 
 DEFAULTS = {  # the key in [limits] of policy.toml -> its value
     "min_count": 5.0,  # rows in a cluster whose centre leaves, at least
@@ -64,6 +68,17 @@ def check(
             f"{name} was asked about {len(down)} models at once, and {node!r} allows {limits[bound]:g}: "
             f"see {bound} under [limits] in its policy"
         )
+
+
+def admit_study(study: Study, policy: Policy, node: str) -> None:
+    """Refuse a study that would let its numbers stand for fewer rows than this node's policy demands."""
+    least = policy.min_rows_per_component
+    if study.min_rows_per_component < least and not study.privacy:
+        raise Refused(
+            f"the study lets a number stand for {study.min_rows_per_component} rows at all sites together, and {node!r} demands "
+            f"{least:g}: write min_rows_per_component = {least:g} under [study]"
+        )
+    check(study.config["model"]["name"], study.estimator().get_params(), None, policy.limits, node)
 
 
 def _numbers(options: Mapping[str, Any]) -> Iterator[tuple[str, float]]:

@@ -51,10 +51,10 @@ class Review(NamedTuple):
 class Witness(Layer):
     """Notes what is asked, what the node's policy would refuse, and the least rows behind a number of a total."""
 
-    def __init__(self, inner: Federation, node: str, policy: Policy, followed: bool):
+    def __init__(self, inner: Federation, node: str, policy: Policy, study: Study):
         """Wrap `inner` and note what it is asked, by question."""
         super().__init__(inner)
-        self.node, self.policy, self.followed = node, policy, followed
+        self.node, self.policy, self.study = node, policy, study
         self.seen: dict[str, Question] = {}
         self.refused: dict[str, str] = {}  # question -> why
 
@@ -81,7 +81,7 @@ class Witness(Layer):
     def _look_up(self, ask: Ask, down: Tree) -> None:
         """Note a question that looks more closely than [limits] of the policy allows."""
         try:
-            limits.check(ask.name, ask.options, down, self.policy.limits, self.node, self.followed)
+            limits.check(ask.name, ask.options, down, self.policy.limits, self.node, self.study.follow)
         except Refused as error:
             self.refused[ask.name] = str(error)
 
@@ -117,17 +117,26 @@ def review(study: Study, name: str, source: Any, policy: Policy, others: Iterabl
         policy.check_columns(study.columns, source.columns, name)
         clients = _dealt(source, study)
         rows = sum(len(c.w) for c in clients)
-        witness = Witness(Local(clients), name, policy, study.follow)
+        witness = Witness(Local(clients), name, policy, study)
         witness.inner.columns = study.columns
         witness.inner.schema = study.schema
         _rehearse(study, witness)
     except UnpooledError as error:
         failure = str(error)
     questions = list(witness.seen.values()) if witness is not None else []
-    refused = list(witness.refused.values()) if witness is not None else []
+    refused = _not_admitted(study, name, policy) + (list(witness.refused.values()) if witness is not None else [])
     found = [f"this node would refuse: {why}" for why in refused]
     found += _warnings(study, name, questions, rows, policy) + _beside(study, others)
     return Review(study, questions, found, failure)
+
+
+def _not_admitted(study: Study, name: str, policy: Policy) -> list[str]:
+    """Why this node's policy would refuse the study as a whole, if it would."""
+    try:
+        limits.admit_study(study, policy, name)
+    except Refused as error:
+        return [str(error)]
+    return []
 
 
 def _dealt(source: Any, study: Study) -> list[Client]:

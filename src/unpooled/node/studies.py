@@ -12,6 +12,7 @@ from unpooled import study as studies
 from unpooled.client import KEYS, Ask, Client
 from unpooled.layers.secure import masking_node
 from unpooled.node.cohorts import admit_total
+from unpooled.node.limits import admit_study
 from unpooled.node.policy import Policy
 from unpooled.node.questions import Refused, Unbegun
 from unpooled.node.secrets import Secrets
@@ -49,6 +50,7 @@ class Studies:
             raise Refused(f"the study {str(digest)[:12]} is not approved at {self.name!r}: ask its owner to review it")
         if run not in self._sessions:
             study = self._study_of(run, digest, letters)
+            admit_study(study, policy, self.name)
             self.stop()
             if not study.follow:  # the node cannot check the questions: treated as no study
                 only = f"{self.name!r} answers it only with trust_coordinator = true"

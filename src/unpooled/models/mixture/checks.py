@@ -107,6 +107,9 @@ def warn_of(model: Any, best: Candidate, exact: bool) -> None:
     """Warn of a fit that did not converge, and of empty components."""
     if not best.converged and model.tol > 0 and model.max_iter > 0:
         warnings.warn(_not_converged(model, best, exact), ConvergenceWarning, stacklevel=5)
+    if best.left_out:
+        text = f"{best.left_out} components of fewer rows than the study demands were left out: lower n_components"
+        warnings.warn(text, ConvergenceWarning, stacklevel=5)
     if best.reseeded:
         text = (
             f"{best.reseeded} empty components were re-seeded: n_components={len(best.params.weights)} may be too many"

@@ -75,6 +75,7 @@ class Candidate(NamedTuple):
     reseeded: int
     converged: bool
     memory: Any  # the accelerated paths, or None
+    left_out: int = 0  # components of few rows that a study does without
 
 
 @message("mixture.State")
@@ -110,7 +111,7 @@ def advanced(c: Candidate, stats: Stats, settings: Settings) -> Candidate:
     params, new = reseed(params, stats, shape) if c.reseeded < MAX_RESEEDS else (params, 0)
     gain = loglik - c.loglik
     converged = not new and abs(gain) < settings.tol
-    return Candidate(params, (params,), loglik, gain, c.reseeded + new, converged, None)
+    return c._replace(params=params, asked=(params,), loglik=loglik, gain=gain, reseeded=c.reseeded + new, converged=converged)
 
 
 def reseed(params: Params, stats: Stats, shape: str) -> tuple[Params, int]:
