@@ -18,7 +18,7 @@ from unpooled.arrays import Array, Float, is_torch, namespace
 from unpooled.client import KEYS, REGISTRY, SUM, VIEW, Ask, Client, client
 from unpooled.data.schema import Schema, design_names
 from unpooled.data.schema.design import level_counts, scaled_places, widened
-from unpooled.federation import Federation, Layer
+from unpooled.federation import Federation, Layer, least_rows, refuse_few
 from unpooled.local import Local
 from unpooled.tree import Tree, message
 
@@ -131,9 +131,13 @@ class Designed(Layer):
         return ask.then(design, levels=self._levels, mean=self.mean, scale=self.scale)
 
     def find_moments(self, fed: Federation) -> None:
-        """Ask for the moments, through all layers around this one, unless they are known."""
-        if self._scale and self._share["mean"] is None:
-            total = fed.sum(moments.using(levels=self._levels), None)
+        """Ask for the moments, through all layers around this one, unless they are known; a study asks in any case, for rare levels."""
+        looks = least_rows(fed) > 0 and any(c.n_levels for c in self._schema)
+        if not (self._scale or looks) or self._share["mean"] is not None:
+            return
+        total = fed.sum(moments.using(levels=self._levels), None)
+        refuse_few(fed, rows_by_level(total, self._schema))
+        if self._scale:
             self._share["mean"], self._share["scale"] = _mean_and_scale(total, self._schema)
 
     # ---- clients of this process ----
@@ -181,6 +185,22 @@ class Designed(Layer):
         self.inner.restore(inside)
         if self._holds_clients:
             self._local().restore(inside)
+
+
+def rows_by_level(total: Moments, schema: Schema) -> dict[str, float]:
+    """How many rows have each level of each category and binary column."""
+    n = np.asarray(total.n, np.float64)
+    x = np.asarray(total.x, np.float64)
+    found: dict[str, float] = {}
+    place = 0
+    for c in schema:
+        width = len(c.levels) - 1 if c.kind == "category" else 1
+        if c.kind in ("category", "binary") and width:
+            counts = [n[place] - x[place : place + width].sum(), *x[place : place + width]]
+            names = c.levels or ("0", "1")
+            found |= {f"level {level!r} of {c.name!r}": round(rows, 6) for level, rows in zip(names, counts)}
+        place += width
+    return found
 
 
 def mean_and_deviation(total: Moments) -> tuple[np.ndarray, np.ndarray]:  # (p,), (p,)

@@ -6,7 +6,7 @@ The rows are dealt out to as many pretended sites as the study has participants,
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -57,6 +57,7 @@ class Witness(Layer):
         self.node, self.policy, self.study = node, policy, study
         self.seen: dict[str, Question] = {}
         self.refused: dict[str, str] = {}  # question -> why
+        self.few: dict[str, float] = {}  # level, class or outcome -> its rows, where they are few
 
     def sum(self, ask: Ask, down: Tree) -> Tree:
         """Pass the question on; note its total and the smallest positive count of rows within."""
@@ -77,6 +78,10 @@ class Witness(Layer):
         """Pass the message on; note that nothing comes back."""
         self.inner.tell(ask, down)
         self._note(ask, None, np.inf)
+
+    def note_few(self, rows: Mapping[str, float]) -> None:
+        """Note levels, classes and outcomes of few rows: the study stops if there are not more at all sites together."""
+        self.few |= rows
 
     def _look_up(self, ask: Ask, down: Tree) -> None:
         """Note a question that looks more closely than [limits] of the policy allows."""
@@ -127,6 +132,7 @@ def review(study: Study, name: str, source: Any, policy: Policy, others: Iterabl
     refused = _not_admitted(study, name, policy) + (list(witness.refused.values()) if witness is not None else [])
     found = [f"this node would refuse: {why}" for why in refused]
     found += _warnings(study, name, questions, rows, policy) + _beside(study, others)
+    found += _rare(study, {} if witness is None else witness.few)
     return Review(study, questions, found, failure)
 
 
@@ -185,6 +191,14 @@ def _warnings(study: Study, name: str, questions: Sequence[Question], rows: int,
         if q.least_rows < policy.min_rows_per_component
     ]
     return found + _parameter_warnings(study)
+
+
+def _rare(study: Study, rows: Mapping[str, float]) -> list[str]:
+    """Levels, classes and outcomes of few rows in this table."""
+    return [
+        f"{what} is held by {n:g} in this table: the study stops if fewer than {study.min_rows_per_component} hold it at all sites together"
+        for what, n in rows.items()
+    ]
 
 
 def few_rows(n: float) -> str:
