@@ -17,8 +17,21 @@ from unpooled.config import Config
 from unpooled.data.schema import Schema, Wanted
 from unpooled.errors import BadParameter, DataNotFound, suggest
 
-KEYS = {"title": str, "purpose": str, "min_cohort": int, "max_exchanges": int, "follow": bool, "min_rows_per_component": int}
-DEFAULTS: dict[str, Any] = {"purpose": "", "min_cohort": 3, "max_exchanges": 2000, "follow": True, "min_rows_per_component": 5}
+KEYS = {
+    "title": str,
+    "purpose": str,
+    "min_cohort": int,
+    "max_exchanges": int,
+    "follow": bool,
+    "min_rows_per_component": int,
+}
+DEFAULTS: dict[str, Any] = {
+    "purpose": "",
+    "min_cohort": 3,
+    "max_exchanges": 2000,
+    "follow": True,
+    "min_rows_per_component": 5,
+}
 CHOOSES_WHERE_TO_LOOK = ("_init",)  # how parameters end that would place a component beside a person
 
 
@@ -147,6 +160,7 @@ def _check(config: Config, where: str) -> None:
         )
     configs.check({**config, "federation": {**config.get("federation", {}), "link": "a study"}})
     _check_model(config["model"], where)
+    _check_fraction(config, where)
 
 
 def _check_study(section: dict[str, Any], where: str) -> None:
@@ -179,6 +193,16 @@ def _check_participants(config: Config, where: str) -> None:
         )
     if config.get("layers", {}).get("secure") and (least < 3 or "" in participants.values()):
         raise BadParameter(f"{where} masks its sums: give min_cohort of 3 or more and every participant's fingerprint")
+
+
+def _check_fraction(config: Config, where: str) -> None:
+    """Refuse a masked study that asks a part of its sites in a round."""
+    shares = [config[section].get("fraction", 1.0) for section in ("model", "federation") if section in config]
+    if config.get("layers", {}).get("secure") and any(share != 1.0 for share in shares):
+        raise BadParameter(
+            f"{where} masks its sums and asks a part of the sites in a round: totals over different sites show what single ones sent; "
+            "use fraction = 1"
+        )
 
 
 def _check_model(model: dict[str, Any], where: str) -> None:

@@ -18,7 +18,7 @@ from unpooled.client import GATHER, SUM, Ask, Client
 from unpooled.errors import UnpooledError
 from unpooled.federation import Federation, Layer
 from unpooled.local import Local
-from unpooled.node import limits
+from unpooled.node import disclosures, limits
 from unpooled.node.policy import Policy
 from unpooled.node.questions import Refused
 from unpooled.study import Study
@@ -190,7 +190,26 @@ def _warnings(study: Study, name: str, questions: Sequence[Question], rows: int,
         for q in questions
         if q.least_rows < policy.min_rows_per_component
     ]
-    return found + _parameter_warnings(study)
+    return found + _weighted(study) + _disclosed(study) + _parameter_warnings(study)
+
+
+def _weighted(study: Study) -> list[str]:
+    """A warning where rows are weighted: then no count says how many rows it is of."""
+    column = study.config["data"].get("weight")
+    if column is None:
+        return []
+    return [
+        f"rows are weighted by column {column!r}: one row may count as many, so that counts of rows say little here"
+    ]
+
+
+def _disclosed(study: Study) -> list[str]:
+    """What the model's honest totals tell about single people or sites."""
+    if study.privacy:
+        return []
+    model = study.config["model"]["name"].removeprefix("baselines.")
+    told = disclosures.of(model, study.estimator().get_params(deep=False))
+    return [f"{study.config['model']['name']} tells in its totals: {text}" for text in told]
 
 
 def _rare(study: Study, rows: Mapping[str, float]) -> list[str]:

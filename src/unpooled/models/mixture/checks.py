@@ -14,6 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from unpooled.errors import BadParameter
 from unpooled.maths import gaussian
+from unpooled.models.mixture import few_rows
 from unpooled.models.mixture.em import Candidate
 
 CENTRES = ("kmeans", "k-means++", "random_from_data")
@@ -108,8 +109,7 @@ def warn_of(model: Any, best: Candidate, exact: bool) -> None:
     if not best.converged and model.tol > 0 and model.max_iter > 0:
         warnings.warn(_not_converged(model, best, exact), ConvergenceWarning, stacklevel=5)
     if best.left_out:
-        text = f"{best.left_out} components of fewer rows than the study demands were left out: lower n_components"
-        warnings.warn(text, ConvergenceWarning, stacklevel=5)
+        warnings.warn(few_rows.sentence(best.left_out), ConvergenceWarning, stacklevel=5)
     if best.reseeded:
         text = (
             f"{best.reseeded} empty components were re-seeded: n_components={len(best.params.weights)} may be too many"

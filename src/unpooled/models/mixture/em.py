@@ -111,7 +111,9 @@ def advanced(c: Candidate, stats: Stats, settings: Settings) -> Candidate:
     params, new = reseed(params, stats, shape) if c.reseeded < MAX_RESEEDS else (params, 0)
     gain = loglik - c.loglik
     converged = not new and abs(gain) < settings.tol
-    return c._replace(params=params, asked=(params,), loglik=loglik, gain=gain, reseeded=c.reseeded + new, converged=converged)
+    return c._replace(
+        params=params, asked=(params,), loglik=loglik, gain=gain, reseeded=c.reseeded + new, converged=converged
+    )
 
 
 def reseed(params: Params, stats: Stats, shape: str) -> tuple[Params, int]:

@@ -252,9 +252,7 @@ class GaussianMixture(PersonalWeights, MixtureFace, DensityMixin, Estimator):
 
     def _kept(self, c: Candidate, kept: np.ndarray) -> Candidate:
         """The candidate without some components: it goes on from where it was asked about, as from a start."""
-        from unpooled.models.initialization.together import without
-
-        params = without(c.asked[0], kept, self.covariance_type)
+        params = few_rows.without(c.asked[0], kept, self.covariance_type)
         left_out = c.left_out + int((~kept).sum())
         return self._raced(candidate(params)._replace(reseeded=c.reseeded, left_out=left_out))
 
@@ -281,7 +279,7 @@ class GaussianMixture(PersonalWeights, MixtureFace, DensityMixin, Estimator):
         bics = [(len(c.params.weights), em.bic(c, rows, shape)) for c in candidates]
         self.bics_ = {k: min(bic for size, bic in bics if size == k) for k, _ in bics}
         if self.personal_weights:
-            key = f"weights-{_weights_id(candidates, chosen)}"
+            key = f"weights-{few_rows.weights_id(candidates, chosen)}"
             self.client_weights_ = {c.name: c.state[key] for c in fed.here() if key in c.state}
         checks.warn_of(self, best, self._exact)
 
@@ -302,7 +300,9 @@ class GaussianMixture(PersonalWeights, MixtureFace, DensityMixin, Estimator):
     def _question(self, candidates: Sequence[Candidate], active: list[int]) -> Any:
         """The question of a round, for shared or for personal weights."""
         if self.personal_weights:
-            return personal_e_step.using(shape=self.covariance_type, ids=[_weights_id(candidates, i) for i in active])
+            return personal_e_step.using(
+                shape=self.covariance_type, ids=[few_rows.weights_id(candidates, i) for i in active]
+            )
         return e_step.using(shape=self.covariance_type)
 
     def _move(self, c: Candidate, stats: list[Stats]) -> Candidate:
@@ -395,8 +395,3 @@ class GaussianMixture(PersonalWeights, MixtureFace, DensityMixin, Estimator):
         self._rounded = is_rounded(fed)
         if not self._exact:
             self._stochastic().check(self, fed, self._sizes())
-
-
-def _weights_id(candidates: Sequence[Candidate], i: int) -> int:
-    """Under which number clients keep their own weights for a candidate: another one once components were left out."""
-    return i + len(candidates) * candidates[i].left_out
