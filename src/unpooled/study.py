@@ -6,13 +6,13 @@ Its SHA-256 is its name. Whatever changes in the file, the name changes, and no 
 from __future__ import annotations
 
 import hashlib
-import tomllib
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from unpooled import config as configs
+from unpooled import toml_text
 from unpooled.config import Config
 from unpooled.data.schema import Schema, Wanted
 from unpooled.errors import BadParameter, DataNotFound, suggest
@@ -122,10 +122,10 @@ def read(path: Path) -> Study:
 def parse(content: bytes, where: str = "the study") -> Study:
     """A study from the bytes of its file."""
     try:
-        config = tomllib.loads(content.decode())
+        config = toml_text.loads(content.decode())
     except UnicodeDecodeError as error:
         raise BadParameter(f"{where} is not UTF-8 text: save it as UTF-8") from error
-    except tomllib.TOMLDecodeError as error:
+    except toml_text.TOMLError as error:
         raise BadParameter(f"{where} is not valid TOML: {error}") from error
     _check(config, where)
     return Study(content, config)
@@ -138,6 +138,7 @@ def is_study(config: Config) -> bool:
 
 def _check(config: Config, where: str) -> None:
     """Refuse a study without its sections, its title, its participants or its columns."""
+    configs.check_sections(config, where)
     for section in ("study", "participants", "model", "data"):
         if not isinstance(config.get(section), dict):
             raise BadParameter(
@@ -161,6 +162,9 @@ def _check(config: Config, where: str) -> None:
     configs.check({**config, "federation": {**config.get("federation", {}), "link": "a study"}})
     _check_model(config["model"], where)
     _check_fraction(config, where)
+    for key in ("epsilon", "delta", "bounds") if "privacy" in config else ():
+        if key not in config["privacy"]:
+            raise BadParameter(f"{where}: [privacy] has no {key}: give epsilon, delta, and bounds of every column")
 
 
 def _check_study(section: dict[str, Any], where: str) -> None:

@@ -97,7 +97,10 @@ def test_a_coordinator_that_keeps_a_component_of_few_rows_is_refused(tmp_path):
 
 @pytest.mark.parametrize(
     "model",
-    ['name = "MixedMixture"\nn_components = 4', 'name = "MixtureImputer"\nn_components = 4\nprior = 1.0\nchoose_iter = 3'],
+    [
+        'name = "MixedMixture"\nn_components = 4',
+        'name = "MixtureImputer"\nn_components = 4\nprior = 1.0\nchoose_iter = 3',
+    ],
 )
 def test_other_mixtures_do_without_components_of_few_rows_too(tmp_path, model):
     approved = masked_study(f"{model}\nrandom_state = 3\nmax_iter = 6")
@@ -247,7 +250,9 @@ def test_a_node_follows_no_masked_study_into_a_part_of_its_sites(tmp_path, monke
         def sample(self, share, rng):
             return self
 
-    remote = Remote(MemoryTransport(sites), study=approved, names=NAMES, columns=COLUMNS, min_clients=3, wait=5, timeout=5)
+    remote = Remote(
+        MemoryTransport(sites), study=approved, names=NAMES, columns=COLUMNS, min_clients=3, wait=5, timeout=5
+    )
     fed = Followed(Sampling(remote), None)
     fed.sample = lambda share, rng: fed
     with pytest.raises(TooFewClients, match="asks all of its sites in every sum"):
@@ -268,4 +273,7 @@ def test_every_model_whose_totals_tell_of_few_says_so_in_the_review():
 def test_weights_of_rows_are_named_in_the_review():
     content = study_file(MIXTURE, marks=fingerprints()).replace(b"[data]\n", b'[data]\nweight = "cost"\n')
     table = Source(Client("basel", TABLES["basel"]), COLUMNS)
-    assert any("weighted by column 'cost'" in text for text in review.review(study.parse(content), "basel", table, Policy()).warnings)
+    assert any(
+        "weighted by column 'cost'" in text
+        for text in review.review(study.parse(content), "basel", table, Policy()).warnings
+    )

@@ -7,6 +7,7 @@ follows, the approved study chooses them, and they are bounded as components are
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -81,10 +82,18 @@ def admit_study(study: Study, policy: Policy, node: str) -> None:
     check(study.config["model"]["name"], study.estimator().get_params(), None, policy.limits, node)
 
 
+def _as_float(value: float) -> float:
+    """The number as a float; one that is too large for it is infinite."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
+
+
 def _numbers(options: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
     """(option, number) pairs, those inside nested options too."""
     for option, value in options.items():
         if isinstance(value, Mapping):
             yield from _numbers(value)
         elif isinstance(value, int | float) and not isinstance(value, bool):
-            yield option, float(value)
+            yield option, _as_float(value)

@@ -21,14 +21,14 @@ from unpooled.estimator import Estimator, Info
 from unpooled.federation import Federation, least_rows
 from unpooled.maths import gaussian, mixture
 from unpooled.models.column_names import n_columns, names_of
-from unpooled.models.initialization import warn_of_rounding
+from unpooled.models.initialization import warn_of_rounding, without
 from unpooled.models.mixed import acceleration, em
 from unpooled.models.mixed import start as starting
 from unpooled.models.mixed.columns import Columns, given_columns
 from unpooled.models.mixed.fitted import FittedMixedMixture
 from unpooled.models.mixed.messages import Params, Prior, Stats
 from unpooled.models.mixed.questions import e_step, personal_e_step
-from unpooled.models.mixture import KEPT, PersonalWeights, collapsed, few_rows
+from unpooled.models.mixture import KEPT, PersonalWeights, collapsed, few_rows, warn_of_left_out, weights_id
 from unpooled.parameters import at_least, not_below_zero, one_of
 from unpooled.tree import message
 
@@ -219,10 +219,10 @@ class MixedMixture(PersonalWeights, FittedMixedMixture, DensityMixin, Estimator)
         bics = [(_size(c), self._criterion(state, c, np.log(state.rows))) for c in state.candidates]
         self.bics_ = {k: min(bic for size, bic in bics if size == k) for k, _ in bics}
         if self.personal_weights:
-            key = f"weights-{few_rows.weights_id(state.candidates, chosen)}"
+            key = f"weights-{weights_id(state.candidates, chosen)}"
             self.client_weights_ = {c.name: c.state[key] for c in fed.here() if key in c.state}
         if best.left_out:
-            warnings.warn(few_rows.sentence(best.left_out), ConvergenceWarning, stacklevel=4)
+            warn_of_left_out(best.left_out, 5)
         if not best.converged and self.tol > 0:
             text = f"the fit gained {best.gain:.2g} per row in round {self.n_iter_}, above tol={self.tol:g}: raise max_iter"
             warnings.warn(text, ConvergenceWarning, stacklevel=4)
@@ -245,7 +245,7 @@ class MixedMixture(PersonalWeights, FittedMixedMixture, DensityMixin, Estimator)
         options = {"columns": _columns(state).option, "shape": self.covariance_type}
         if not self.personal_weights:
             return e_step.using(**options)
-        return personal_e_step.using(**options, ids=[few_rows.weights_id(state.candidates, i) for i in ids])
+        return personal_e_step.using(**options, ids=[weights_id(state.candidates, i) for i in ids])
 
     def _move(self, state: State, c: Candidate, answer: Stats) -> Candidate:
         """One candidate after a round."""
@@ -272,7 +272,7 @@ class MixedMixture(PersonalWeights, FittedMixedMixture, DensityMixin, Estimator)
         if kept.all():
             return self._move(state, c, answer)._replace(left_out=c.left_out)
         block, *discrete = c.asked
-        rest = Params(few_rows.without(block, kept, self.covariance_type), *(part[kept] for part in discrete))
+        rest = Params(without(block, kept, self.covariance_type), *(part[kept] for part in discrete))
         return self._candidate(rest)._replace(left_out=c.left_out + int((~kept).sum()))
 
     # ---- the choice ----

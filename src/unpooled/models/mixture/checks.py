@@ -14,7 +14,6 @@ from sklearn.exceptions import ConvergenceWarning
 
 from unpooled.errors import BadParameter
 from unpooled.maths import gaussian
-from unpooled.models.mixture import few_rows
 from unpooled.models.mixture.em import Candidate
 
 CENTRES = ("kmeans", "k-means++", "random_from_data")
@@ -109,12 +108,18 @@ def warn_of(model: Any, best: Candidate, exact: bool) -> None:
     if not best.converged and model.tol > 0 and model.max_iter > 0:
         warnings.warn(_not_converged(model, best, exact), ConvergenceWarning, stacklevel=5)
     if best.left_out:
-        warnings.warn(few_rows.sentence(best.left_out), ConvergenceWarning, stacklevel=5)
+        warn_of_left_out(best.left_out, 6)
     if best.reseeded:
         text = (
             f"{best.reseeded} empty components were re-seeded: n_components={len(best.params.weights)} may be too many"
         )
         warnings.warn(text, ConvergenceWarning, stacklevel=5)
+
+
+def warn_of_left_out(n: int, stacklevel: int) -> None:
+    """Warn of components that a study did without."""
+    text = f"{n} components of fewer rows than the study's min_rows_per_component were left out: lower n_components"
+    warnings.warn(text, ConvergenceWarning, stacklevel=stacklevel)
 
 
 def _not_converged(model: Any, best: Candidate, exact: bool) -> str:

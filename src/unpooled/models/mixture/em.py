@@ -94,6 +94,11 @@ class Settings(NamedTuple):
     tol: float
 
 
+def weights_id(candidates: Sequence[Any], i: int) -> int:
+    """Under which number clients keep their own weights for a candidate: another one once components were left out."""
+    return i + len(candidates) * candidates[i].left_out
+
+
 def candidate(params: Params, loglik: float = -np.inf) -> Candidate:
     """Before the first round; `loglik` is that of the last fit where this one goes on from it."""
     return Candidate(params, (params,), loglik, np.inf, 0, False, None)

@@ -8,7 +8,6 @@ before more is asked of them: in the first round, as a start may lie anywhere, a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -29,7 +28,7 @@ def uncertain(params: Params, rows: float, least: float, first: bool) -> np.ndar
 
 def counted(fed: Federation, asked: Sequence[Params], shape: str) -> list[np.ndarray]:
     """How many rows belong most to each component of each mixture: one SUM of whole rows."""
-    from unpooled.models.initialization.cell_sums import cell_counts
+    from unpooled.models.initialization import cell_counts
 
     return [to_numpy(up.n) for up in fed.sum(cell_counts.using(shapes=[shape] * len(asked)), tuple(asked))]
 
@@ -39,20 +38,3 @@ def held(counts: Sequence[np.ndarray], least: float) -> np.ndarray:
     fewest = np.min([to_numpy(n) for n in counts], axis=0)
     enough = fewest >= least
     return enough if enough.any() else np.arange(len(fewest)) == fewest.argmax()
-
-
-def sentence(n: int) -> str:
-    """What a fit says of the components that it did without."""
-    return f"{n} components of fewer rows than the study's min_rows_per_component were left out: lower n_components"
-
-
-def weights_id(candidates: Sequence[Any], i: int) -> int:
-    """Under which number clients keep their own weights for a candidate: another one once components were left out."""
-    return i + len(candidates) * candidates[i].left_out
-
-
-def without(params: Params, kept: np.ndarray, shape: str) -> Params:
-    """The mixture of the components that are kept: they hold the rows of the others too."""
-    from unpooled.models.initialization.together import without as rest
-
-    return rest(params, kept, shape)

@@ -9,6 +9,7 @@ import numpy as np
 
 from unpooled.maths import gaussian
 from unpooled.maths.mixture import Params, Stats
+from unpooled.models.initialization import without
 from unpooled.models.mixture import few_rows
 from unpooled.models.mixture_imputer.leaps import leap
 from unpooled.tree import message
@@ -94,7 +95,7 @@ def moved(
     """
     kept = few_rows.held([stats.n], least)
     if not kept.all():
-        return c._replace(params=few_rows.without(c.params, kept, "full"), loglik=-np.inf, settled=False)
+        return c._replace(params=without(c.params, kept, "full"), loglik=-np.inf, settled=False)
     loglik = float(stats.loglik / stats.rows)
     leapt = len(c.path) == LEAPT
     if leapt and loglik < c.loglik - tol:

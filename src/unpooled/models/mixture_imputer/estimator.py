@@ -22,7 +22,7 @@ from unpooled.maths import gaussian
 from unpooled.maths.mixture import Params
 from unpooled.models import initialization as start
 from unpooled.models.column_names import n_columns
-from unpooled.models.initialization import Frame, warn_of_rounding
+from unpooled.models.initialization import Frame, warn_of_rounding, without
 from unpooled.models.mixture import few_rows
 from unpooled.models.mixture_imputer import calibration, choice, logarithms, logistic
 from unpooled.models.mixture_imputer import candidates as trying
@@ -384,4 +384,4 @@ def _of_many(starts: dict[int, Params], totals: Any, least: float) -> dict[int, 
     """The starts without components that hold few rows: one SUM of counts, in a study."""
     counts = totals(tuple(starts.values()), ["full"] * len(starts), True)
     kept = [few_rows.held([found.n], least) for found in counts]
-    return {k: few_rows.without(params, some, "full") for (k, params), some in zip(starts.items(), kept)}
+    return {k: without(params, some, "full") for (k, params), some in zip(starts.items(), kept)}
