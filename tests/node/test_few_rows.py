@@ -1,5 +1,6 @@
 """A study shows no sums over few rows: components, rare levels, classes and sites alone, against a coordinator that would go on."""
 
+import itertools
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -110,7 +111,7 @@ def test_other_mixtures_do_without_components_of_few_rows_too(tmp_path, model):
     question = "mixed.e_step" if "Mixed" in model else "mixture_imputer.e_step"
     totals = [stats for total in totals_of(fed, question) for stats in total]
     counts = [np.asarray(getattr(stats, "gaussian", stats).n) for stats in totals]
-    for before, after in zip(counts, counts[1:]):
+    for before, after in itertools.pairwise(counts):
         assert len(after) < len(before) or (before >= 5).all(), "a component of few rows was asked about again"
 
 
@@ -194,7 +195,7 @@ def test_a_study_stops_before_it_sums_over_a_level_that_few_hold(tmp_path, model
     """The second moments of an indicator of one person are the row of that person."""
     approved = study_of(f'name = "{model}"\n{WITH_LEVELS[model]}')
     fed = federation(approved, registers(divers=3), tmp_path)
-    with pytest.raises(BadData, match="level .* is held by 3 at all sites together"):
+    with pytest.raises(BadData, match=r"level .* is held by 3 at all sites together"):
         fit(approved, fed)
     assert len(fed._totals) == 1, "the totals of a count alone"
 
