@@ -92,7 +92,7 @@ class Greedy(Layer):
 def test_a_coordinator_that_keeps_a_component_of_few_rows_is_refused(tmp_path):
     approved = masked_study(SMALL)
     fed = coordinator(MemoryTransport(make_sites(tmp_path, approved, TABLES)), approved)
-    with pytest.raises(TooFewClients, match="where the study asks initialization.cell_counts"):
+    with pytest.raises(TooFewClients, match=r"where the study asks initialization\.cell_counts"):
         fit(approved, Greedy(fed))
 
 

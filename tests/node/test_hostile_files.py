@@ -10,11 +10,12 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from test_attacks import STUDY, Coordinator
 from test_ledger import line
-from test_study import MIXTURE, certified, study_file
+from test_study import MIXTURE, MemoryTransport, certified, coordinator, make_sites, study_file
 
 import unpooled as up
-from unpooled import certificate, store, study, toml_text
-from unpooled.errors import DataNotFound, UnpooledError
+from unpooled import certificate, store, study, toml_text, tree
+from unpooled.errors import DataNotFound, TooFewClients, UnpooledError
+from unpooled.layers.followed import Followed
 from unpooled.node import config, limits, policy
 from unpooled.node.ledger import Ledger, entries
 from unpooled.node.questions import Refused
@@ -131,3 +132,32 @@ def test_a_kept_total_of_wrong_parts_is_a_finding(tmp_path, key, value):
     assert [f for f in certificate.verify(run, ledgers) if f.wrong]
     path.rename(path.with_stem("notes"))
     assert [f for f in certificate.verify(run, ledgers) if f.wrong]
+
+
+class Liar(Followed):
+    """A coordinator of an unmasked study that tells the nodes totals which no rows have."""
+
+    def __init__(self, inner, lie):
+        super().__init__(inner, None)
+        self.lie = lie
+
+    def _proof(self, total):
+        return {**super()._proof(total), "raw": self.lie(total)}
+
+
+LIES = {
+    "not a number": lambda total: tree.map(lambda a: np.full(np.shape(a), np.nan), total),
+    "fewer rows than none": lambda total: tree.map(lambda a: -np.abs(np.asarray(a, float)) - 1, total),
+    "other shapes": lambda total: tree.map(lambda a: np.zeros((3, 3, 3)), total),
+    "something else": lambda total: {"a": 1.0},
+}
+
+
+@pytest.mark.parametrize("lie", LIES.values(), ids=LIES)
+def test_a_total_that_no_sum_can_be_does_not_reach_the_model(tmp_path, lie):
+    approved = study.parse(study_file(MIXTURE, secure=False))
+    remote = coordinator(MemoryTransport(make_sites(tmp_path, approved)), approved).inner
+    with pytest.raises(TooFewClients):
+        approved.estimator().fit(Liar(remote, lie))
+    reasons = {refusal.reason for refusal in remote.journal.refusals}
+    assert all("should" in reason or "holds" in reason for reason in reasons), reasons

@@ -2,9 +2,9 @@
 
 Read in this order: `gaussian_mixture` (the estimator), `em` (what a round asks, the fits that share rounds, and which of them is the
 result), `starts`, `checks`, `inference` (densities, clusters and imputation with a fitted mixture, and weights of single clients).
-Imported only where they are asked for: `few_rows` (in a study), `progress` (verbose), `stochastic` (other solvers) and, for `accelerate=True`, `race`
-(several paths in the same rounds), `acceleration` (one path) and `whitening` (its coordinates). The mathematics of one E-step and
-M-step is in `unpooled.maths.mixture`; where a fit starts is in `models.initialization`.
+Imported only where they are asked for: `few_rows` (in a study), `progress` (verbose), `stochastic` (other solvers) and, for
+`accelerate=True`, `race` (several paths in the same rounds), `acceleration` (one path) and `whitening` (its coordinates). The
+mathematics of one E-step and M-step is in `unpooled.maths.mixture`; where a fit starts is in `models.initialization`.
 """
 
 from unpooled.models.mixture.checks import warn_of_left_out
