@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -14,11 +15,13 @@ from test_study import MIXTURE, MemoryTransport, certified, coordinator, make_si
 
 import unpooled as up
 from unpooled import certificate, store, study, toml_text, tree
+from unpooled.data.schema import Wanted
 from unpooled.errors import DataNotFound, TooFewClients, UnpooledError
 from unpooled.layers.followed import Followed
 from unpooled.node import config, limits, policy
 from unpooled.node.ledger import Ledger, entries
 from unpooled.node.questions import Refused
+from unpooled.node.source import FileTable, TableSource
 
 HOSTILE = {
     "a key of 5,000 parts": "a" + ".a" * 5000 + " = 1",
@@ -161,3 +164,39 @@ def test_a_total_that_no_sum_can_be_does_not_reach_the_model(tmp_path, lie):
         approved.estimator().fit(Liar(remote, lie))
     reasons = {refusal.reason for refusal in remote.journal.refusals}
     assert all("should" in reason or "holds" in reason for reason in reasons), reasons
+
+
+def half_of_a_parquet():
+    from io import BytesIO
+
+    out = BytesIO()
+    pd.DataFrame({"age": np.arange(50.0)}).to_parquet(out)
+    return out.getvalue()[: out.tell() // 2]
+
+
+TABLES = {
+    "latin.csv": "id,größe\n1,2\n".encode("latin-1"),
+    "rows.csv.gz": b"\x1f\x8b" + bytes(30),
+    "rows.parquet": half_of_a_parquet(),
+    "zeros.csv": bytes(100),
+    "header.csv": b"age,bmi\n",
+}
+
+
+def read(path, chunk_rows):
+    source = TableSource("basel", FileTable(path), chunk_rows=chunk_rows)
+    return list(source.open(source.columns, Wanted()).parts())
+
+
+@pytest.mark.parametrize("chunk_rows", [0, 10])
+@pytest.mark.parametrize("name", TABLES)
+def test_a_table_that_cannot_be_read_is_one_sentence_for_its_owner(tmp_path, name, chunk_rows):
+    (tmp_path / name).write_bytes(TABLES[name])
+    with pytest.raises(UnpooledError):
+        read(tmp_path / name, chunk_rows)
+
+
+def test_a_table_of_a_header_alone_has_no_profile(tmp_path):
+    (tmp_path / "rows.csv").write_text("age,bmi\n")
+    with pytest.raises(UnpooledError, match="no rows"):
+        TableSource("basel", FileTable(tmp_path / "rows.csv")).profile(["age"], Wanted(), 5)
