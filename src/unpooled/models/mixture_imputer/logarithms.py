@@ -35,7 +35,9 @@ def _rows_by_level(embedding: Embedding, seen: np.ndarray, x: np.ndarray) -> dic
     """How many rows have each level of categories and binary columns."""
     found: dict[str, float] = {}
     for j, part in enumerate(embedding.parts):
-        counts = {"category": x[part], "binary": np.append(seen[part] - x[part], x[part])}.get(embedding.kinds[j], [])
+        if embedding.kinds[j] not in ("category", "binary"):
+            continue
+        counts = x[part] if embedding.kinds[j] == "category" else np.append(seen[part] - x[part], x[part])
         found |= {f"level {level} of column {j}": float(n) for level, n in enumerate(counts)}
     return found
 
