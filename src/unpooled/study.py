@@ -15,7 +15,7 @@ from unpooled import config as configs
 from unpooled import toml_text
 from unpooled.config import Config
 from unpooled.data.schema import Schema, Wanted
-from unpooled.errors import BadParameter, DataNotFound, suggest
+from unpooled.errors import BadParameter, DataNotFound, printable, suggest
 
 KEYS = {
     "title": str,
@@ -148,6 +148,7 @@ def _check(config: Config, where: str) -> None:
         raise BadParameter(
             f"{where} has a section [validation]: nodes follow one fit of a study, validate in a study of its own"
         )
+    _check_printable(config, where)
     _check_study(config["study"], where)
     _check_participants(config, where)
     columns = config["data"].get("columns", list(config.get("columns", ())))
@@ -165,6 +166,15 @@ def _check(config: Config, where: str) -> None:
     for key in ("epsilon", "delta", "bounds") if "privacy" in config else ():
         if key not in config["privacy"]:
             raise BadParameter(f"{where}: [privacy] has no {key}: give epsilon, delta, and bounds of every column")
+
+
+def _check_printable(value: Any, where: str) -> None:
+    """Refuse characters that would move the cursor, or hide or reorder text, where the study is shown; lines may end."""
+    if isinstance(value, str) and printable(value) != value.replace("\t", "?"):
+        raise BadParameter(f"{where} has a text with a character that cannot be printed, {value[:60]!r}: leave it out")
+    parts = [*value, *value.values()] if isinstance(value, dict) else value if isinstance(value, list) else ()
+    for part in parts:
+        _check_printable(part, where)
 
 
 def _check_study(section: dict[str, Any], where: str) -> None:

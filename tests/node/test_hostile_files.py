@@ -18,7 +18,7 @@ from unpooled import certificate, store, study, toml_text, tree
 from unpooled.data.schema import Wanted
 from unpooled.errors import DataNotFound, TooFewClients, UnpooledError
 from unpooled.layers.followed import Followed
-from unpooled.node import config, limits, policy
+from unpooled.node import config, limits, policy, review
 from unpooled.node.ledger import Ledger, entries
 from unpooled.node.questions import Refused
 from unpooled.node.source import FileTable, TableSource
@@ -200,3 +200,39 @@ def test_a_table_of_a_header_alone_has_no_profile(tmp_path):
     (tmp_path / "rows.csv").write_text("age,bmi\n")
     with pytest.raises(UnpooledError, match="no rows"):
         TableSource("basel", FileTable(tmp_path / "rows.csv")).profile(["age"], Wanted(), 5)
+
+
+# ---- texts that are shown ----
+
+SHOWN = {
+    "a title that hides what follows": ('title = "Heart"', 'title = "Heart\\u001b[8m"'),
+    "a purpose that reads backwards": ("[participants]", 'purpose = "no \\u202Ewarnings"\n[participants]'),
+    "a column that moves the cursor": ('columns = ["age"', 'columns = ["age\\u0008"'),
+    "a parameter that clears the screen": ('init_params = "random"', 'init_params = "\\u001b[2J"'),
+}
+
+
+@pytest.mark.parametrize(("before", "after"), SHOWN.values(), ids=SHOWN)
+def test_a_study_cannot_hide_lines_of_its_review(before, after):
+    assert before in GOOD
+    with pytest.raises(UnpooledError, match="cannot be printed"):
+        study.parse(GOOD.replace(before, after, 1).encode())
+
+
+def test_a_purpose_of_several_lines_looks_like_one():
+    text = GOOD.replace("[participants]", 'purpose = """\nTo learn.\n! nothing\n"""\n[participants]', 1)
+    found = review.Review(study.parse(text.encode()), [], [])
+    assert "Purpose To learn. ! nothing" in review.explain(found)
+    assert not [shown for shown in review.explain(found) if shown.startswith("!")]
+
+
+def test_a_node_s_refusal_is_shown_as_it_can_be_printed(tmp_path):
+    approved = study.parse(study_file(MIXTURE, secure=False))
+    sites = make_sites(tmp_path, approved)
+    for site in sites:
+        site._answer = lambda *given: (_ for _ in ()).throw(Refused("no\x1b[2K\nround 9: all is well"))
+    said = []
+    remote = coordinator(MemoryTransport(sites), approved, say=said.append)
+    with pytest.raises(TooFewClients):
+        approved.estimator().fit(remote)
+    assert any("refused: no?[2K round 9" in text for text in said)

@@ -177,6 +177,11 @@ def _warnings(study: Study, name: str, questions: Sequence[Question], rows: int,
         found.append("sums are not masked: the coordinator sees each of this node's answers")
     if not study.follow:
         found.append("nodes do not follow this study along: the coordinator chooses what is asked")
+    if study.secure and study.min_cohort < len(study.names):
+        found.append(
+            f"sums go on over {study.min_cohort} sites or more when others are said to be lost, and two sums in a row, with and "
+            f"without a site, nearly show what it sent: min_cohort = {len(study.names)} ends the run instead"
+        )
     if not all(study.participants.values()):
         found.append("some participants have no fingerprint: the coordinator could invent them")
     found += [
@@ -251,19 +256,25 @@ def _parameter_warnings(study: Study) -> list[str]:
     return found
 
 
+def _one_line(text: str) -> str:
+    """A text of the study without line breaks, so that it cannot look like lines of the review."""
+    return " ".join(text.split())
+
+
 def explain(found: Review) -> list[str]:
     """The review as lines of text, warnings marked with "!"."""
     study = found.study
     model = found.study.config["model"]
     pinned = sum(bool(mark) for mark in study.participants.values())
     lines = [
-        f"Study   {study.title}",
-        *([f"Purpose {study.purpose}"] if study.purpose else []),
+        f"Study   {_one_line(study.title)}",
+        *([f"Purpose {_one_line(study.purpose)}"] if study.purpose else []),
         f"SHA-256 {study.digest}",
         f"Model   {model['name']} with "
         + (", ".join(f"{k}={v!r}" for k, v in model.items() if k != "name") or "defaults"),
-        f"Columns {', '.join(study.columns)}",
-        f"Sites   {', '.join(study.names)} ({pinned} of {len(study.names)} known by their key; at least {study.min_cohort} in a sum)",
+        f"Columns {_one_line(', '.join(study.columns))}",
+        f"Sites   {_one_line(', '.join(study.names))} ({pinned} of {len(study.names)} known by their key; "
+        f"at least {study.min_cohort} in a sum)",
         f"Limits  at most {study.max_exchanges} exchanges; sums {'masked' if study.secure else 'not masked'}",
         *([f"Noise   epsilon {study.privacy['epsilon']:g}, delta {study.privacy['delta']:g}"] if study.privacy else []),
         "",
