@@ -220,6 +220,37 @@ def test_the_review_names_levels_of_few_rows_and_goes_on(tmp_path):
     assert any(text.startswith("level 'diver' of 'job' is held by 2 in this table") for text in found.warnings)
 
 
+def test_a_group_of_few_people_ends_a_survival_study(tmp_path):
+    approved = masked_study(
+        'name = "KaplanMeier"\nby = "age"\nduration = "bp"\nevent = "chol"\nmin_count = 5\nrandom_state = 0'
+    )
+    rng = np.random.default_rng(0)
+    data = {
+        n: np.column_stack([rng.integers(0, 2, 60), rng.integers(1, 30, 60), rng.integers(0, 2, 60)]) for n in NAMES
+    }
+    data["basel"][:2, 0] = 7  # two people of a rare disease
+    sites = make_sites(tmp_path, approved, {n: table.astype(float) for n, table in data.items()})
+    fed = coordinator(MemoryTransport(sites), approved)
+    with pytest.raises(BadData, match="group 7 of by= is held by 2 at all sites together"):
+        fit(approved, fed)
+    assert not totals_of(fed, "survival.exits")
+
+
+@pytest.mark.parametrize("rare", [4, 5])
+def test_sums_by_value_are_over_no_fewer_rows_than_the_study_says(tmp_path, rare):
+    approved = masked_study('name = "BayesianRegression"\ngroup_by = 0\nrandom_state = 0')
+    rng = np.random.default_rng(0)
+    x = {n: np.column_stack([np.arange(60) % 3, rng.normal(size=(60, 2))]).astype(float) for n in NAMES}
+    x["basel"][:rare, 0] = 9.0
+    policy = Policy(studies=[approved.digest], trust_coordinator=False)
+    sites = [
+        Site(n, Source(Client(n, x[n], x[n][:, 1]), COLUMNS), {}, policy=lambda: policy, identity=KEYS[n])
+        for n in NAMES
+    ]
+    model = fit(approved, coordinator(MemoryTransport(sites), approved))
+    assert len(model.design_.groups.keys) == (4 if rare == 5 else 3)
+
+
 # ---- sites alone ----
 
 

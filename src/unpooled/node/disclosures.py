@@ -70,7 +70,7 @@ def _by_value(given: Mapping[str, Any]) -> str:
     return (
         ""
         if column is None
-        else f"which values column {column!r} takes, and sums over the rows of each that three people or more have"
+        else f"which values column {column!r} takes, and how many people have each"
     )
 
 
