@@ -75,6 +75,7 @@ def test_no_total_of_a_mixture_study_is_over_few_rows(tmp_path, more):
     assert counts.min() >= approved.min_rows_per_component, "no total is that of the three people alone"
     assert (model.weights_ * model.n_rows_).min() >= approved.min_rows_per_component
     assert model.n_components_ < 5
+    assert model.history_[-1]["left_out"] == 5 - model.n_components_, "the report says so"
 
 
 def test_in_one_process_the_same_mixture_keeps_its_components():
@@ -309,3 +310,11 @@ def test_weights_of_rows_are_named_in_the_review():
         "weighted by column 'cost'" in text
         for text in review.review(study.parse(content), "basel", table, Policy()).warnings
     )
+
+
+def test_the_report_says_that_components_were_left_out():
+    from unpooled.report.page import facts
+
+    history = [{"round": 1, "seconds": 0.1, "left_out": 2}]
+    run = SimpleNamespace(model=None, begun={}, summary={}, ledger=[], clients={}, history=history, facts={})
+    assert facts(run)["components of few rows left out"] == "2"

@@ -201,7 +201,8 @@ class MixedMixture(PersonalWeights, FittedMixedMixture, DensityMixin, Estimator)
         moved = {i: self._next_of(state, state.candidates[i], up, least) for i, up in zip(active, answers)}
         state = state._replace(candidates=tuple(moved.get(i, c) for i, c in enumerate(state.candidates)))
         best = state.candidates[self._best(state)]
-        return state, {"loglik": best.objective, "candidates": len(active)}
+        left_out = {"left_out": best.left_out} if best.left_out else {}
+        return state, {"loglik": best.objective, "candidates": len(active), **left_out}
 
     def done(self, state: State, history: list[Info]) -> bool:
         """Whether every candidate has converged."""

@@ -226,6 +226,8 @@ class GaussianMixture(PersonalWeights, MixtureFace, DensityMixin, Estimator):
             candidates[i] = self._next_of(candidates[i], [next(answers) for _ in candidates[i].asked], least)
         best = candidates[em.best(candidates, state.rows, self.covariance_type)]
         info = {"loglik": best.loglik, "candidates": len(active), "reseeded": sum(c.reseeded for c in candidates)}
+        if best.left_out:
+            info["left_out"] = best.left_out
         return State(tuple(candidates), state.rows), info
 
     def _without_few(self, fed: Federation, state: State, active: list[int], least: float) -> list[Candidate]:
