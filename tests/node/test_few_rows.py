@@ -237,6 +237,18 @@ def test_a_group_of_few_people_ends_a_survival_study(tmp_path):
     assert not totals_of(fed, "survival.exits")
 
 
+@pytest.mark.parametrize("model", ["KaplanMeier", "Cox"])
+def test_a_survival_study_of_few_events_ends_before_their_times_are_looked_for(tmp_path, model):
+    approved = masked_study(f'name = "{model}"\nduration = "bp"\nevent = "chol"\nmin_count = 5\nrandom_state = 0')
+    rng = np.random.default_rng(0)
+    data = {n: np.column_stack([rng.normal(size=60), rng.exponential(size=60), np.zeros(60)]) for n in NAMES}
+    data["basel"][:4, 2] = 1.0
+    fed = coordinator(MemoryTransport(make_sites(tmp_path, approved, data)), approved)
+    with pytest.raises(BadData, match="the event is held by 4 at all sites together"):
+        fit(approved, fed)
+    assert len(fed._totals) == 1
+
+
 @pytest.mark.parametrize("rare", [4, 5])
 def test_sums_by_value_are_over_no_fewer_rows_than_the_study_says(tmp_path, rare):
     approved = masked_study('name = "BayesianRegression"\ngroup_by = 0\nrandom_state = 0')

@@ -67,11 +67,7 @@ def _histograms(given: Mapping[str, Any]) -> str:
 def _by_value(given: Mapping[str, Any]) -> str:
     """Sums by value of a column."""
     column = given.get("group_by")
-    return (
-        ""
-        if column is None
-        else f"which values column {column!r} takes, and how many people have each"
-    )
+    return "" if column is None else f"which values column {column!r} takes, and how many people have each"
 
 
 def _densities(given: Mapping[str, Any]) -> str:
