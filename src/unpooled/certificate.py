@@ -57,7 +57,7 @@ def _check_files(run: Path) -> list[Finding]:
         wanted = json.loads((run / MANIFEST).read_bytes())
         marks = _marks(run)
         names = sorted(wanted.keys() | marks.keys())
-    except (OSError, ValueError, AttributeError) as error:
+    except (OSError, ValueError, AttributeError, RecursionError) as error:
         wrong = f"it cannot be read ({type(error).__name__}): the run did not end, or the file is damaged"
         return [Finding(MANIFEST, wrong)]
     changed = [name for name in names if wanted.get(name) != marks.get(name)]
@@ -99,7 +99,7 @@ def verify(run: Path, ledgers: Sequence[Path]) -> list[Finding]:
 
 # ---- what the nodes wrote down ----
 
-Records = dict[str, set[tuple[int, str, str]]]  # node -> (round, question, digest of what left)
+Records = dict[str, set[tuple[str, str, str]]]  # node -> (round, question, digest of what left)
 
 
 def _read_ledgers(paths: Sequence[Path], approved: Study) -> tuple[Records, list[Finding]]:
@@ -114,9 +114,9 @@ def _read_ledgers(paths: Sequence[Path], approved: Study) -> tuple[Records, list
         except UnpooledError as error:
             findings.append(Finding(f"the ledger {path}", str(error)))
             continue
-        node = entries[0].get("node", "")
-        ours = [e for e in entries if e.get("study") == approved.digest and e["kind"] != "refused"]
-        records[node] = {(e["round"], e["question"], e["digest"]) for e in ours}
+        node = str(entries[0].get("node", ""))
+        ours = [e for e in entries if e.get("study") == approved.digest and e.get("kind") != "refused"]
+        records[node] = {(str(e.get("round")), str(e.get("question")), str(e.get("digest"))) for e in ours}
         wrong = "" if node in approved.participants else f"{node!r} is not a participant of the study"
         findings.append(Finding(f"the ledger of {node!r} is whole, {len(ours)} answers of this study", wrong))
     return records, findings
@@ -130,7 +130,23 @@ def _read_totals(folder: Path) -> dict[int, dict[str, Any]]:
     paths = sorted(folder.glob("*.zip"))
     if not paths:
         raise RunError(f"{folder} holds no totals: only runs of a study keep them")
-    return {int(path.stem): store.read(path) for path in paths}
+    return {_round_of(path): _kept_in(path) for path in paths}
+
+
+def _round_of(path: Path) -> int:
+    """The round that a file of totals is named by."""
+    if not path.stem.isdecimal():
+        raise RunError(f"{path} is not named by a round: it was not written by a run")
+    return int(path.stem)
+
+
+def _kept_in(path: Path) -> dict[str, Any]:
+    """What was kept of a round."""
+    kept = store.read(path)
+    named = isinstance(kept, dict) and all(isinstance(kept.get(key), str) for key in ("asked", "question"))
+    if not (named and kept.keys() >= {"total", "raw", "answers"}):
+        raise RunError(f"{path} does not hold the total of a round: it was not written by a run")
+    return kept
 
 
 def _check_total(round: int, kept: Mapping[str, Any], records: Records) -> Iterator[Finding]:
@@ -146,7 +162,7 @@ def _check_total(round: int, kept: Mapping[str, Any], records: Records) -> Itera
     for name, answer in sorted(single.items()):
         if name in records:
             mark = hashlib.sha256(wire.pack({}, answer)).hexdigest()
-            known = (round, kept["question"], mark) in records[name]
+            known = (str(round), kept["question"], mark) in records[name]
             yield Finding(f"{what}: the answer of {name!r}", "" if known else "it is not what its ledger says has left")
 
 

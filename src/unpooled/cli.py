@@ -80,7 +80,9 @@ def _fail(args: argparse.Namespace, sentence: str, code: int = 1) -> int:
     if getattr(args, "json", False):
         print(json.dumps({"error": sentence}))
     else:
-        print(f"unpooled: {sentence}", file=sys.stderr)
+        from unpooled.errors import printable
+
+        print(f"unpooled: {printable(sentence)}", file=sys.stderr)
     return code
 
 

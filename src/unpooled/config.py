@@ -6,13 +6,12 @@ from __future__ import annotations
 
 import glob
 import json
-import tomllib
 from collections.abc import Iterable
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from unpooled import parameters
+from unpooled import parameters, toml_text
 from unpooled.data.schema import Schema, Wanted, read_own
 from unpooled.data.schema.column import AUTO
 from unpooled.errors import BadParameter, suggest
@@ -46,12 +45,12 @@ Config = dict[str, dict[str, Any]]
 def read(path: Path) -> Config:
     """The sections of a TOML file; a path to data in it is relative to the file."""
     try:
-        config = tomllib.loads(path.read_text())
+        config = toml_text.loads(path.read_text())
     except OSError as error:
         raise BadParameter(f"{path} cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (toml_text.TOMLError, UnicodeDecodeError) as error:
         raise BadParameter(f"{path} is not valid TOML: {error}") from error
-    _check_sections(config, str(path))
+    check_sections(config, str(path))
     config.setdefault("data", {})
     _make_absolute(config, path.parent)
     return config
@@ -83,14 +82,14 @@ def override(config: Config, pairs: Iterable[str]) -> Config:
 def _value(text: str) -> Any:
     """The value of an override: TOML where it can be read so, else the text itself."""
     try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+        return toml_text.loads(f"value = {text}")["value"]
+    except toml_text.TOMLError:
         return text
 
 
 def check(config: Config) -> None:
     """Refuse unknown names, with the nearest known one, and values of the wrong type, before any work is done."""
-    _check_sections(config, "the config")
+    check_sections(config, "the config")
     model = config.get("model", {})
     if "name" not in model:
         raise BadParameter('the config has no model name: add name = "GaussianMixture" under [model]')
@@ -141,7 +140,7 @@ def _check_settled(config: Config) -> None:
             )
 
 
-def _check_sections(config: Config, where: str) -> None:
+def check_sections(config: Config, where: str) -> None:
     """Refuse sections that do not exist, and keys that stand outside of a section."""
     for name, section in config.items():
         known = ("model", *SECTIONS, *STUDY, *TABLES)
@@ -162,6 +161,8 @@ def model_class(name: str) -> Any:
     """The class of a model by its public name."""
     import unpooled
 
+    if not isinstance(name, str):
+        raise BadParameter(f"[model] name = {name!r} should be a string, the name of a model")
     if name in unpooled.MODELS:  # before baselines: FedEM is a model, and baselines.FedEM another
         return estimator_class(name)
     baselines = import_module("unpooled.baselines").__all__

@@ -51,3 +51,12 @@ def suggest(word: object, known: Iterable[object]) -> str:
         return f"did you mean {lower[close[0]]!r}?"
     shown = ", ".join(repr(n) for n in names[:10]) + (", ..." if len(names) > 10 else "")
     return f"known: {shown}" if names else "there are none"
+
+
+def printable(text: str) -> str:
+    """A text from elsewhere as a terminal may show it: characters that move the cursor, hide or reorder text become "?".
+
+    >>> printable("fine\\x1b[8m, hidden")
+    'fine?[8m, hidden'
+    """
+    return "".join(c if c.isprintable() or c == "\n" else "?" for c in text)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol
 
@@ -16,7 +16,7 @@ import numpy as np
 
 from unpooled import tree
 from unpooled.client import GATHER, KEYS, Ask, Client, generator
-from unpooled.errors import BadParameter, TooFewClients
+from unpooled.errors import BadData, BadParameter, TooFewClients
 from unpooled.tree import Tree
 
 LATE = "no answer within"  # first words of the refusal of a client that did not answer in time
@@ -302,6 +302,30 @@ def find_layer(fed: Any, attribute: str) -> Any:
     while fed is not None and not hasattr(fed, attribute):
         fed = getattr(fed, "inner", None)
     return fed
+
+
+def least_rows(fed: Any) -> int:
+    """The fewest rows, at all clients together, that a study lets its numbers stand for; 0 outside of studies."""
+    study = getattr(find_layer(fed, "study"), "study", None)
+    return 0 if study is None else study.min_rows_per_component
+
+
+def refuse_few(fed: Any, rows: Mapping[str, float]) -> None:
+    """Refuse to go on with a study whose next sums would be over few rows: those of a rare level, class or outcome.
+
+    `rows` holds, by what it is called in a sentence, how many rows there are of it at all clients together.
+    """
+    least = least_rows(fed)
+    few = {what: n for what, n in rows.items() if 0 < n < least}
+    rehearsal = find_layer(fed, "note_few")
+    if rehearsal is not None:  # one site's table alone: the other sites may have more
+        rehearsal.note_few(few)
+        return
+    for what, n in few.items():
+        raise BadData(
+            f"{what} is held by {n:g} at all sites together, and the study shows no sums over fewer than {least} rows: "
+            "join it with another one, leave it out, or lower min_rows_per_component of the study"
+        )
 
 
 def find_private(fed: Any) -> Any:

@@ -70,7 +70,7 @@ def load(folder: str | Path) -> Any:
             f"{folder / 'model.zip'} holds no fitted model of this version ({type(error).__name__})"
         ) from error
     for name, value in fitted.items():
-        if not (name.endswith("_") and name.isidentifier()) or callable(getattr(type(estimator), name, None)):
+        if not _is_fitted_name(name) or _is_fixed(type(estimator), name):
             raise DataNotFound(
                 f"{folder / 'model.zip'} would set {name[:40]!r}, which no fit sets: it was not saved by unpooled"
             )
@@ -79,11 +79,22 @@ def load(folder: str | Path) -> Any:
     return estimator
 
 
+def _is_fitted_name(name: str) -> bool:
+    """Whether an attribute of this name is set by fits."""
+    return name.isidentifier() and name.endswith("_") and not name.startswith("_")
+
+
+def _is_fixed(cls: type, name: str) -> bool:
+    """Whether the class has a method or a property of this name."""
+    found = getattr(cls, name, None)
+    return callable(found) or isinstance(found, property)
+
+
 def _read_history(path: Path) -> list[dict[str, Any]]:
     """The lines of history.jsonl; none when there is no such file."""
     try:
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DataNotFound(f"{path} is damaged: {error}") from error
 
 

@@ -6,19 +6,32 @@ Its SHA-256 is its name. Whatever changes in the file, the name changes, and no 
 from __future__ import annotations
 
 import hashlib
-import tomllib
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from unpooled import config as configs
+from unpooled import toml_text
 from unpooled.config import Config
 from unpooled.data.schema import Schema, Wanted
-from unpooled.errors import BadParameter, DataNotFound, suggest
+from unpooled.errors import BadParameter, DataNotFound, printable, suggest
 
-KEYS = {"title": str, "purpose": str, "min_cohort": int, "max_exchanges": int, "follow": bool}
-DEFAULTS: dict[str, Any] = {"purpose": "", "min_cohort": 3, "max_exchanges": 2000, "follow": True}
+KEYS = {
+    "title": str,
+    "purpose": str,
+    "min_cohort": int,
+    "max_exchanges": int,
+    "follow": bool,
+    "min_rows_per_component": int,
+}
+DEFAULTS: dict[str, Any] = {
+    "purpose": "",
+    "min_cohort": 3,
+    "max_exchanges": 2000,
+    "follow": True,
+    "min_rows_per_component": 5,
+}
 CHOOSES_WHERE_TO_LOOK = ("_init",)  # how parameters end that would place a component beside a person
 
 
@@ -88,7 +101,7 @@ class Study:
         return bool(self.layers.get("secure", False))
 
     def __getattr__(self, key: str) -> Any:
-        """A key of [study]: title, purpose, min_cohort, max_exchanges, follow."""
+        """A key of [study]: title, purpose, min_cohort, max_exchanges, follow, min_rows_per_component."""
         if key in KEYS:
             return self.config["study"].get(key, DEFAULTS.get(key))
         raise AttributeError(key)
@@ -109,10 +122,10 @@ def read(path: Path) -> Study:
 def parse(content: bytes, where: str = "the study") -> Study:
     """A study from the bytes of its file."""
     try:
-        config = tomllib.loads(content.decode())
+        config = toml_text.loads(content.decode())
     except UnicodeDecodeError as error:
         raise BadParameter(f"{where} is not UTF-8 text: save it as UTF-8") from error
-    except tomllib.TOMLDecodeError as error:
+    except toml_text.TOMLError as error:
         raise BadParameter(f"{where} is not valid TOML: {error}") from error
     _check(config, where)
     return Study(content, config)
@@ -125,6 +138,7 @@ def is_study(config: Config) -> bool:
 
 def _check(config: Config, where: str) -> None:
     """Refuse a study without its sections, its title, its participants or its columns."""
+    configs.check_sections(config, where)
     for section in ("study", "participants", "model", "data"):
         if not isinstance(config.get(section), dict):
             raise BadParameter(
@@ -134,6 +148,7 @@ def _check(config: Config, where: str) -> None:
         raise BadParameter(
             f"{where} has a section [validation]: nodes follow one fit of a study, validate in a study of its own"
         )
+    _check_printable(config, where)
     _check_study(config["study"], where)
     _check_participants(config, where)
     columns = config["data"].get("columns", list(config.get("columns", ())))
@@ -147,6 +162,19 @@ def _check(config: Config, where: str) -> None:
         )
     configs.check({**config, "federation": {**config.get("federation", {}), "link": "a study"}})
     _check_model(config["model"], where)
+    _check_fraction(config, where)
+    for key in ("epsilon", "delta", "bounds") if "privacy" in config else ():
+        if key not in config["privacy"]:
+            raise BadParameter(f"{where}: [privacy] has no {key}: give epsilon, delta, and bounds of every column")
+
+
+def _check_printable(value: Any, where: str) -> None:
+    """Refuse characters that would move the cursor, or hide or reorder text, where the study is shown; lines may end."""
+    if isinstance(value, str) and printable(value) != value.replace("\t", "?"):
+        raise BadParameter(f"{where} has a text with a character that cannot be printed, {value[:60]!r}: leave it out")
+    parts = [*value, *value.values()] if isinstance(value, dict) else value if isinstance(value, list) else ()
+    for part in parts:
+        _check_printable(part, where)
 
 
 def _check_study(section: dict[str, Any], where: str) -> None:
@@ -160,6 +188,8 @@ def _check_study(section: dict[str, Any], where: str) -> None:
             raise BadParameter(f"{where}: [study] {key} = {value!r} should be of type {KEYS[key].__name__}")
     if section.get("max_exchanges", 1) < 1:
         raise BadParameter(f"{where}: [study] max_exchanges must be at least 1")
+    if section.get("min_rows_per_component", 0) < 0:
+        raise BadParameter(f"{where}: [study] min_rows_per_component must be at least 0")
 
 
 def _check_participants(config: Config, where: str) -> None:
@@ -177,6 +207,16 @@ def _check_participants(config: Config, where: str) -> None:
         )
     if config.get("layers", {}).get("secure") and (least < 3 or "" in participants.values()):
         raise BadParameter(f"{where} masks its sums: give min_cohort of 3 or more and every participant's fingerprint")
+
+
+def _check_fraction(config: Config, where: str) -> None:
+    """Refuse a masked study that asks a part of its sites in a round."""
+    shares = [config[section].get("fraction", 1.0) for section in ("model", "federation") if section in config]
+    if config.get("layers", {}).get("secure") and any(share != 1.0 for share in shares):
+        raise BadParameter(
+            f"{where} masks its sums and asks a part of the sites in a round: totals over different sites show what single ones sent; "
+            "use fraction = 1"
+        )
 
 
 def _check_model(model: dict[str, Any], where: str) -> None:

@@ -7,18 +7,18 @@ their sum of squares. Without it nothing is sent.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from unpooled.arrays import Array, Float, is_torch, namespace
+from unpooled.arrays import Array, Float, is_torch, namespace, to_numpy
 from unpooled.client import KEYS, REGISTRY, SUM, VIEW, Ask, Client, client
 from unpooled.data.schema import Schema, design_names
 from unpooled.data.schema.design import level_counts, scaled_places, widened
-from unpooled.federation import Federation, Layer
+from unpooled.federation import Federation, Layer, find_layer, refuse_few
 from unpooled.local import Local
 from unpooled.tree import Tree, message
 
@@ -136,7 +136,22 @@ class Designed(Layer):
         """Ask for the moments, through all layers around this one, unless they are known."""
         if self._scale and self._share["mean"] is None:
             total = fed.sum(moments.using(levels=self._levels), None)
+            refuse_rare_levels(fed, self.columns, to_numpy(total.n), to_numpy(total.x))
             self._share["mean"], self._share["scale"] = _mean_and_scale(total, self._schema)
+
+    def refuse_rare(self, fed: Federation, sums: Mapping[str, tuple[float, float]]) -> None:
+        """Refuse a study in which few rows have a level, given (values, sum of values) of some columns of the design."""
+        found: dict[str, float] = {}
+        for c in self._schema:
+            several = c.kind == "category" or (c.kind == "binary" and bool(c.levels))
+            names = [f"{c.name}={level}" for level in c.levels[1:]] if several else [c.name]
+            if c.kind not in ("category", "binary") or not names or not set(names) <= set(sums):
+                continue
+            counts = [sums[name][1] for name in names]
+            others = sums[names[0]][0] - sum(counts)
+            levels = c.levels or ("0", "1")
+            found |= {f"level {level!r} of {c.name!r}": round(n, 6) for level, n in zip(levels, [others, *counts])}
+        refuse_few(fed, found)
 
     # ---- clients of this process ----
 
@@ -183,6 +198,17 @@ class Designed(Layer):
         self.inner.restore(inside)
         if self._holds_clients:
             self._local().restore(inside)
+
+
+def refuse_rare_levels(fed: Any, names: Sequence[str], n: Array, x: Array) -> None:
+    """Refuse a study in which few rows have a level: their next sums would be those of few people.
+
+    `names` are columns of the design, `n` how many values each has (or one number for all), `x` the sums of the values.
+    """
+    design = find_layer(fed, "refuse_rare")
+    if design is not None:
+        counts = np.broadcast_to(np.asarray(n, np.float64), np.shape(x)).tolist()
+        design.refuse_rare(fed, dict(zip(names, zip(counts, np.asarray(x, np.float64).tolist()))))
 
 
 def mean_and_deviation(total: Moments) -> tuple[np.ndarray, np.ndarray]:  # (p,), (p,)

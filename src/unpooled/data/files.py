@@ -9,7 +9,8 @@ from __future__ import annotations
 import csv
 import gzip
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from glob import glob, has_magic
 from itertools import islice
 from pathlib import Path
@@ -63,8 +64,15 @@ def read_table(path: str | Path) -> Columns:
     reader = next((r for suffix, r in READERS.items() if path.name.lower().endswith(suffix)), None)
     if reader is None:
         raise BadData(f"{path.name} is none of {', '.join(READERS)}: convert it or give arrays instead")
-    try:
+    with readable(path):
         return _same_length(reader(path), path)
+
+
+@contextmanager
+def readable(path: Path) -> Iterator[None]:
+    """Say in one sentence that a file cannot be read, whatever the reader's error is."""
+    try:
+        yield
     except UnpooledError:
         raise
     except UnicodeDecodeError as error:

@@ -16,7 +16,7 @@ import numpy as np
 from unpooled.arrays import Array, Float, Int, received_bytes, to_numpy
 from unpooled.client import GATHER, SUM, Client, client
 from unpooled.errors import BadData
-from unpooled.federation import Federation
+from unpooled.federation import Federation, refuse_few
 from unpooled.tree import message
 
 MOST_CODES = 1000  # labels that are whole numbers below it are found by counting
@@ -134,6 +134,7 @@ def _count(fed: Federation, labels: list, allow_missing: bool) -> int:
         raise BadData("clients have rows of different widths: give all the same columns")
     if float(total.missing) > 0 and not allow_missing:
         raise BadData(f"{float(total.missing):.0f} rows have missing values, and {_COMPLETE}")
+    refuse_few(fed, {f"class {label!r}": n for label, n in zip(labels, to_numpy(total.counts).tolist())})
     return round(columns)
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from unpooled import parameters
+from unpooled import parameters, toml_text
 from unpooled.errors import BadParameter, DataNotFound, suggest
 from unpooled.node import policy
 from unpooled.node.budget import preparation_of
@@ -66,10 +65,10 @@ class NodeConfig:
 def read(path: Path) -> NodeConfig:
     """Read a node.toml: every key known, of the right type, and a name that can be printed."""
     try:
-        body = tomllib.loads(path.read_text())
+        body = toml_text.loads(path.read_text())
     except FileNotFoundError as error:
         raise DataNotFound(f"{path} is not there: `unpooled node init` writes one to start from") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (toml_text.TOMLError, UnicodeDecodeError) as error:
         raise BadParameter(f"{path} is not TOML: {error}") from error
     _known(body, TOP, path.name)
     data = body.get("data")

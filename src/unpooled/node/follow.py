@@ -51,7 +51,7 @@ class Replay:
         """A federation of `names` that passes each question to `follower` and waits for its total."""
         self.names, self.columns = list(names), list(columns)
         self.min_clients, self.journal, self._follower = 1, Journal(), follower
-        self.schema = follower.study.schema
+        self.study, self.schema = follower.study, follower.study.schema
 
     def sum(self, ask: Ask, down: Tree) -> Tree:
         """The total of this question, once the node has it."""
@@ -78,8 +78,10 @@ class Replay:
         return []
 
     def only(self, names: Sequence[str]) -> Replay:
-        """The same replay with some of the participants."""
+        """The same replay with some of the participants; refused under masks, where two such totals show a single site."""
         wanted = set(names)
+        if self.study.secure and wanted != set(self.names):
+            raise NotFollowed("a masked study asks all of its sites in every sum, and this one asks some of them")
         part = Replay(self._follower, [n for n in self.names if n in wanted], self.columns)
         part.journal = self.journal
         return part

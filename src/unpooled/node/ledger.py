@@ -171,11 +171,33 @@ def _parse(text: bytes, path: Path, number: int) -> dict[str, Any]:
     """One line as a dict; an error that names file and line when it is damaged."""
     try:
         entry = json.loads(text.decode("utf-8"))
-    except ValueError:
+    except (ValueError, RecursionError):
         entry = None
-    if isinstance(entry, dict) and entry.keys() >= {"before", "hash", "time", "dry"}:
+    if isinstance(entry, dict) and _is_line(entry):
         return entry
     raise RunError(f"{path} was changed: line {number} is not a line of a ledger")
+
+
+def _is_line(entry: dict[str, Any]) -> bool:
+    """Whether these are the fields of a line, with the types that they are written with."""
+    kinds = {
+        "before": str,
+        "hash": str,
+        "time": str,
+        "dry": bool,
+        "run": str,
+        "round": int,
+        "question": str,
+        "digest": str,
+    }
+    if not all(isinstance(entry.get(field), kind) for field, kind in kinds.items()):
+        return False
+    if not isinstance(entry.get("mu2", 0.0), int | float) or not isinstance(entry.get("release", ""), str):
+        return False
+    try:
+        return bool(datetime.fromisoformat(entry["time"]))
+    except ValueError:
+        return False
 
 
 def verify(path: Path, head: str | None = None) -> tuple[int, str]:

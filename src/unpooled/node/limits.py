@@ -7,11 +7,16 @@ follows, the approved study chooses them, and they are bounded as components are
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from unpooled.node.questions import Refused
+from unpooled.study import Study
 from unpooled.tree import Tree
+
+if TYPE_CHECKING:
+    from unpooled.node.policy import Policy
 
 DEFAULTS = {  # the key in [limits] of policy.toml -> its value
     "min_count": 5.0,  # rows in a cluster whose centre leaves, at least
@@ -66,10 +71,29 @@ def check(
         )
 
 
+def admit_study(study: Study, policy: Policy, node: str) -> None:
+    """Refuse a study that would let its numbers stand for fewer rows than this node's policy demands."""
+    least = policy.min_rows_per_component
+    if study.min_rows_per_component < least and not study.privacy:
+        raise Refused(
+            f"the study lets a number stand for {study.min_rows_per_component} rows at all sites together, and {node!r} demands "
+            f"{least:g}: write min_rows_per_component = {least:g} under [study]"
+        )
+    check(study.config["model"]["name"], study.estimator().get_params(), None, policy.limits, node)
+
+
+def _as_float(value: float) -> float:
+    """The number as a float; one that is too large for it is infinite."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
+
+
 def _numbers(options: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
     """(option, number) pairs, those inside nested options too."""
     for option, value in options.items():
         if isinstance(value, Mapping):
             yield from _numbers(value)
         elif isinstance(value, int | float) and not isinstance(value, bool):
-            yield option, float(value)
+            yield option, _as_float(value)

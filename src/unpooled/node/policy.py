@@ -6,7 +6,6 @@ The file is read before every answer, so that a change holds from the next quest
 from __future__ import annotations
 
 import json
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from fnmatch import fnmatchcase
@@ -15,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from unpooled import tree
+from unpooled import toml_text, tree
 from unpooled.arrays import to_numpy
 from unpooled.client import GATHER, KEYS, REGISTRY, TELL, Ask
 from unpooled.errors import BadParameter, DataNotFound, suggest
@@ -25,6 +24,7 @@ from unpooled.node.budget import Budget
 from unpooled.node.questions import Refused
 
 MASK = "secure.mask"
+LARGEST = 2**53  # of a number in a policy: larger ones, and infinity, are typing errors
 
 TEMPLATE = """\
 # What this node lets out. Read before every answer; the coordinator cannot override it.
@@ -190,10 +190,10 @@ def _matches(name: str, patterns: Sequence[str]) -> bool:
 def read(path: Path) -> Policy:
     """The policy in a file; a key that is not known is refused, so that a typing error does not lift a rule."""
     try:
-        body = tomllib.loads(path.read_text())
+        body = toml_text.loads(path.read_text())
     except FileNotFoundError as error:
         raise DataNotFound(f"{path} is not there: `unpooled node init` writes one to start from") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (toml_text.TOMLError, UnicodeDecodeError) as error:
         raise BadParameter(f"{path} is not TOML: {error}") from error
     privacy = budget.read(body.pop("privacy", None), path.name)
     given_limits = _read_limits(body.pop("limits", {}), path)
@@ -222,14 +222,14 @@ def _read_limits(given: Any, path: Path) -> dict[str, float]:
     for key, value in given.items():
         if key not in limits.DEFAULTS:
             raise BadParameter(f"{path.name}: [limits] has no key {key!r}: {suggest(key, limits.DEFAULTS)}")
-        if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
+        if not _fits(value, limits.DEFAULTS[key]):
             raise BadParameter(f"{path.name}: [limits] {key} = {value!r} should be a number of 0 or more")
     return {**limits.DEFAULTS, **given}
 
 
 def defaults() -> dict[str, Any]:
     """The rules of a policy file that says nothing: stricter than those of a simulation."""
-    return tomllib.loads(TEMPLATE)
+    return toml_text.loads(TEMPLATE)
 
 
 def _fits(value: Any, default: Any) -> bool:
@@ -240,4 +240,5 @@ def _fits(value: Any, default: Any) -> bool:
         return isinstance(value, str)
     if isinstance(default, tuple):
         return isinstance(value, list) and all(isinstance(v, str) for v in value)
-    return isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and 0 <= value <= LARGEST  # not NaN, which would lift any limit

@@ -6,7 +6,7 @@ The rows are dealt out to as many pretended sites as the study has participants,
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +18,7 @@ from unpooled.client import GATHER, SUM, Ask, Client
 from unpooled.errors import UnpooledError
 from unpooled.federation import Federation, Layer
 from unpooled.local import Local
-from unpooled.node import limits
+from unpooled.node import disclosures, limits
 from unpooled.node.policy import Policy
 from unpooled.node.questions import Refused
 from unpooled.study import Study
@@ -51,12 +51,13 @@ class Review(NamedTuple):
 class Witness(Layer):
     """Notes what is asked, what the node's policy would refuse, and the least rows behind a number of a total."""
 
-    def __init__(self, inner: Federation, node: str, policy: Policy, followed: bool):
+    def __init__(self, inner: Federation, node: str, policy: Policy, study: Study):
         """Wrap `inner` and note what it is asked, by question."""
         super().__init__(inner)
-        self.node, self.policy, self.followed = node, policy, followed
+        self.node, self.policy, self.study = node, policy, study
         self.seen: dict[str, Question] = {}
         self.refused: dict[str, str] = {}  # question -> why
+        self.few: dict[str, float] = {}  # level, class or outcome -> its rows, where they are few
 
     def sum(self, ask: Ask, down: Tree) -> Tree:
         """Pass the question on; note its total and the smallest positive count of rows within."""
@@ -78,10 +79,14 @@ class Witness(Layer):
         self.inner.tell(ask, down)
         self._note(ask, None, np.inf)
 
+    def note_few(self, rows: Mapping[str, float]) -> None:
+        """Note levels, classes and outcomes of few rows: the study stops if there are not more at all sites together."""
+        self.few |= rows
+
     def _look_up(self, ask: Ask, down: Tree) -> None:
         """Note a question that looks more closely than [limits] of the policy allows."""
         try:
-            limits.check(ask.name, ask.options, down, self.policy.limits, self.node, self.followed)
+            limits.check(ask.name, ask.options, down, self.policy.limits, self.node, self.study.follow)
         except Refused as error:
             self.refused[ask.name] = str(error)
 
@@ -117,17 +122,27 @@ def review(study: Study, name: str, source: Any, policy: Policy, others: Iterabl
         policy.check_columns(study.columns, source.columns, name)
         clients = _dealt(source, study)
         rows = sum(len(c.w) for c in clients)
-        witness = Witness(Local(clients), name, policy, study.follow)
+        witness = Witness(Local(clients), name, policy, study)
         witness.inner.columns = study.columns
         witness.inner.schema = study.schema
         _rehearse(study, witness)
     except UnpooledError as error:
         failure = str(error)
     questions = list(witness.seen.values()) if witness is not None else []
-    refused = list(witness.refused.values()) if witness is not None else []
+    refused = _not_admitted(study, name, policy) + (list(witness.refused.values()) if witness is not None else [])
     found = [f"this node would refuse: {why}" for why in refused]
     found += _warnings(study, name, questions, rows, policy) + _beside(study, others)
+    found += _rare(study, {} if witness is None else witness.few)
     return Review(study, questions, found, failure)
+
+
+def _not_admitted(study: Study, name: str, policy: Policy) -> list[str]:
+    """Why this node's policy would refuse the study as a whole, if it would."""
+    try:
+        limits.admit_study(study, policy, name)
+    except Refused as error:
+        return [str(error)]
+    return []
 
 
 def _dealt(source: Any, study: Study) -> list[Client]:
@@ -162,6 +177,11 @@ def _warnings(study: Study, name: str, questions: Sequence[Question], rows: int,
         found.append("sums are not masked: the coordinator sees each of this node's answers")
     if not study.follow:
         found.append("nodes do not follow this study along: the coordinator chooses what is asked")
+    if study.secure and study.min_cohort < len(study.names):
+        found.append(
+            f"sums go on over {study.min_cohort} sites or more when others are said to be lost, and two sums in a row, with and "
+            f"without a site, nearly show what it sent: min_cohort = {len(study.names)} ends the run instead"
+        )
     if not all(study.participants.values()):
         found.append("some participants have no fingerprint: the coordinator could invent them")
     found += [
@@ -175,7 +195,34 @@ def _warnings(study: Study, name: str, questions: Sequence[Question], rows: int,
         for q in questions
         if q.least_rows < policy.min_rows_per_component
     ]
-    return found + _parameter_warnings(study)
+    return found + _weighted(study) + _disclosed(study) + _parameter_warnings(study)
+
+
+def _weighted(study: Study) -> list[str]:
+    """A warning where rows are weighted: then no count says how many rows it is of."""
+    column = study.config["data"].get("weight")
+    if column is None:
+        return []
+    return [
+        f"rows are weighted by column {column!r}: one row may count as many, so that counts of rows say little here"
+    ]
+
+
+def _disclosed(study: Study) -> list[str]:
+    """What the model's honest totals tell about single people or sites."""
+    if study.privacy:
+        return []
+    model = study.config["model"]["name"].removeprefix("baselines.")
+    told = disclosures.of(model, study.estimator().get_params(deep=False))
+    return [f"{study.config['model']['name']} tells in its totals: {text}" for text in told]
+
+
+def _rare(study: Study, rows: Mapping[str, float]) -> list[str]:
+    """Levels, classes and outcomes of few rows in this table."""
+    return [
+        f"{what} is held by {n:g} in this table: the study stops if fewer than {study.min_rows_per_component} hold it at all sites together"
+        for what, n in rows.items()
+    ]
 
 
 def few_rows(n: float) -> str:
@@ -209,19 +256,25 @@ def _parameter_warnings(study: Study) -> list[str]:
     return found
 
 
+def _one_line(text: str) -> str:
+    """A text of the study without line breaks, so that it cannot look like lines of the review."""
+    return " ".join(text.split())
+
+
 def explain(found: Review) -> list[str]:
     """The review as lines of text, warnings marked with "!"."""
     study = found.study
     model = found.study.config["model"]
     pinned = sum(bool(mark) for mark in study.participants.values())
     lines = [
-        f"Study   {study.title}",
-        *([f"Purpose {study.purpose}"] if study.purpose else []),
+        f"Study   {_one_line(study.title)}",
+        *([f"Purpose {_one_line(study.purpose)}"] if study.purpose else []),
         f"SHA-256 {study.digest}",
         f"Model   {model['name']} with "
         + (", ".join(f"{k}={v!r}" for k, v in model.items() if k != "name") or "defaults"),
-        f"Columns {', '.join(study.columns)}",
-        f"Sites   {', '.join(study.names)} ({pinned} of {len(study.names)} known by their key; at least {study.min_cohort} in a sum)",
+        f"Columns {_one_line(', '.join(study.columns))}",
+        f"Sites   {_one_line(', '.join(study.names))} ({pinned} of {len(study.names)} known by their key; "
+        f"at least {study.min_cohort} in a sum)",
         f"Limits  at most {study.max_exchanges} exchanges; sums {'masked' if study.secure else 'not masked'}",
         *([f"Noise   epsilon {study.privacy['epsilon']:g}, delta {study.privacy['delta']:g}"] if study.privacy else []),
         "",

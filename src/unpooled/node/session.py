@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from unpooled import wire
+from unpooled import tree, wire
 from unpooled.client import SUM, Ask, digest
 from unpooled.layers.private.look import wanted_mu2
 from unpooled.node import follow
@@ -59,6 +59,9 @@ class Session:
             if expected is None or round != expected.round:
                 continue
             total = self._check_total(totals[round], digest(expected.ask, expected.down))
+            if expected.ask.kind == SUM:
+                sizes = tree.dims(expected.down, expected.ask.types[0])
+                tree.check(total, expected.ask.types[1], sizes)  # what no sum can be would reach the study's model
             self.vault[f"{self.run}/total-{round}"] = wire.pack({}, total)
             self._follower.give(total)
 

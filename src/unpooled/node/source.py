@@ -229,6 +229,8 @@ def _is_text(column: Column, own: Own) -> bool:
 
 def _joined(chunks: list[Columns]) -> Columns:
     """Chunks of a table, one behind the other."""
+    if not chunks:
+        raise BadData("the table holds no rows: check [data] path or query")
     if len(chunks) == 1:
         return chunks[0]
     return {name: np.concatenate([np.asarray(chunk[name]) for chunk in chunks]) for name in chunks[0]}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -12,6 +13,7 @@ from unpooled import study as studies
 from unpooled.client import KEYS, Ask, Client
 from unpooled.layers.secure import masking_node
 from unpooled.node.cohorts import admit_total
+from unpooled.node.limits import admit_study
 from unpooled.node.policy import Policy
 from unpooled.node.questions import Refused, Unbegun
 from unpooled.node.secrets import Secrets
@@ -49,6 +51,7 @@ class Studies:
             raise Refused(f"the study {str(digest)[:12]} is not approved at {self.name!r}: ask its owner to review it")
         if run not in self._sessions:
             study = self._study_of(run, digest, letters)
+            admit_study(study, policy, self.name)
             self.stop()
             if not study.follow:  # the node cannot check the questions: treated as no study
                 only = f"{self.name!r} answers it only with trust_coordinator = true"
@@ -97,14 +100,13 @@ class Studies:
     def _study_of(self, run: str, digest: str, letters: Mapping[str, bytes]) -> Study:
         """The study of a run, kept from its first message; refused when it is not the one that is named."""
         key = f"{run}/study"
-        if "study file" in letters and key not in self.vault:
-            self.vault[key] = letters["study file"]
-        if key not in self.vault:
+        content = self.vault.get(key, letters.get("study file", b""))
+        if not content:
             raise Unbegun("begin")
-        study = studies.parse(self.vault[key])
-        if study.digest != digest:
+        if hashlib.sha256(content).hexdigest() != digest:  # before anything in it is read
             raise Refused("the study that the coordinator sent is not the one that it names")
-        return study
+        self.vault[key] = content
+        return studies.parse(content)
 
     def _check_total(self, run: str, study: Study, total: Any, asked: bytes) -> Tree:
         """A total of an earlier round: with masks its tag shows that it is the sum of what the nodes sent."""

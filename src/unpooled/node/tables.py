@@ -39,14 +39,20 @@ class FileTable:
         """Names of the columns, read from the header."""
         if not self.path.is_file():
             raise DataNotFound(f"{self.path} is not a file: check [data] path")
-        if self._csv:
-            return files.header_of(self.path)[0]
-        if self._parquet:
-            return list(_arrow("parquet").read_schema(self.path).names)
-        return list(files.read(self.path))
+        with files.readable(self.path):
+            if self._csv:
+                return files.header_of(self.path)[0]
+            if self._parquet:
+                return list(_arrow("parquet").read_schema(self.path).names)
+            return list(files.read(self.path))
 
     def chunks(self, names: Sequence[str], rows: int, texts: Mapping[str, bool] | None = None) -> Iterator[Columns]:
         """Yield the columns `names` in chunks of `rows` rows (0: all at once)."""
+        with files.readable(self.path):
+            yield from self._chunks(names, rows, texts)
+
+    def _chunks(self, names: Sequence[str], rows: int, texts: Mapping[str, bool] | None) -> Iterator[Columns]:
+        """The chunks, read by the reader of the file's format."""
         if rows and self._csv:
             yield from _cut(self._csv_blocks(names, texts), rows)
         elif rows and self._parquet:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from unpooled import tree, wire
 from unpooled.client import KEYS, Ask
-from unpooled.errors import BadParameter
+from unpooled.errors import BadParameter, printable
 from unpooled.federation import LATE, Tally
 from unpooled.node.questions import schema
 from unpooled.remote.transport import Reply, Request
@@ -229,7 +229,8 @@ class Exchange:
         return parcel
 
     def _refuse(self, name: str, reason: object) -> None:
-        """Count a client as refused, with the reason."""
+        """Count a client as refused, with the reason, which may be the client's own words."""
+        reason = printable(str(reason)).replace("\n", " ")
         self.tally.refuse(name, reason)
         self.settled[name] = None
         self.open.discard(name)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from unpooled import wire
-from unpooled.errors import suggest
+from unpooled.errors import printable, suggest
 from unpooled.remote.transport import Peer, Reply, Request, Transport
 from unpooled.tree import SchemaError
 
@@ -149,7 +149,7 @@ class Roster:
         name = head.get("name")
         identity = head.get("identity")
         if "refused" in head:
-            raise SchemaError(f"{str(name)[:60]!r} refused to answer hello: {str(head['refused'])[:300]}")
+            raise SchemaError(f"{str(name)[:60]!r} refused to answer hello: {printable(str(head['refused'])[:300])}")
         if not (isinstance(name, str) and 0 < len(name) <= 100 and name.isprintable() and isinstance(identity, str)):
             raise SchemaError(f"{self._called(node)} has no printable name: set name = in its node.toml")
         self._check_key(node, name)

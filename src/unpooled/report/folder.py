@@ -71,7 +71,7 @@ def lines(path: Path) -> list[dict]:
     for text in path.read_text(errors="replace").splitlines():
         try:
             found.append(json.loads(text))
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
     return found
 

@@ -95,6 +95,9 @@ def facts(run: RunFolder) -> dict[str, str]:
     if rows and None not in rows:
         shown["rows"] = f"{sum(rows):,}"
     shown |= {name: str(count) for name, count in found.items() if count is not None}
+    left_out = run.history[-1].get("left_out") if run.history else None
+    if left_out:
+        shown["components of few rows left out"] = str(left_out)
     shown["rounds"] = str(len(run.history))
     if run.history and np.isfinite(run.history[-1].get("loglik") or np.nan):
         shown["log-likelihood per row"] = f"{run.history[-1]['loglik']:.6g}"

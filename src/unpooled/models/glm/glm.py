@@ -14,10 +14,11 @@ from sklearn.exceptions import ConvergenceWarning
 
 from unpooled import tree
 from unpooled.arrays import to_numpy
+from unpooled.data.designed import refuse_rare_levels
 from unpooled.data.tabled import DESIGN
 from unpooled.errors import BadData, BadParameter
 from unpooled.estimator import Estimator, Info
-from unpooled.federation import Federation
+from unpooled.federation import Federation, refuse_few
 from unpooled.maths.gaussian import unpack_triangle
 from unpooled.models.glm import families, newton, questions
 from unpooled.models.glm.checks import check_alpha, check_numeric_targets, check_seen, offset_index
@@ -171,6 +172,10 @@ class GLM(GLMParts, RegressorMixin, Estimator):
         options = {"family": self._family, "offset": offset_index(self.offset, fed.columns)}
         seen = Look(*(np.asarray(to_numpy(a)) for a in fed.sum(questions.look.using(**options), None)))
         check_seen(self, seen, self._q(seen))
+        names = [name for j, name in enumerate(fed.columns or ()) if j != options["offset"]]
+        refuse_rare_levels(fed, names, seen.n, seen.x)
+        if self._family == "binomial":
+            refuse_few(fed, {"outcome 1": float(seen.y), "outcome 0": float(seen.n - seen.y)})
         return State(seen, newton.begin(self._null(seen)), False)
 
     def step(self, fed: Federation, state: State) -> tuple[State, Info]:

@@ -17,10 +17,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from unpooled import tree
 from unpooled.arrays import to_numpy
+from unpooled.data.designed import refuse_rare_levels
 from unpooled.data.tabled import DESIGN
 from unpooled.errors import BadData, BadParameter
 from unpooled.estimator import Estimator, Info, rows_of
-from unpooled.federation import Federation
+from unpooled.federation import Federation, refuse_few
 from unpooled.maths.gaussian import unpack_triangle
 from unpooled.models.glm import classes as questions
 from unpooled.models.glm import newton
@@ -182,6 +183,8 @@ class LogisticRegression(ClassifierMixin, Estimator):
         labels = questions.found(fed, self.classes)
         seen = tree.map(to_numpy, fed.sum(questions.counts.using(classes=labels), None))
         self._check_seen(seen, labels)
+        refuse_rare_levels(fed, fed.columns or (), seen.n.sum(), seen.x)
+        refuse_few(fed, {f"class {label!r}": n for label, n in zip(labels, seen.n.tolist())})
         weight = self._weights(labels, seen.n)
         share = weight * seen.n / (weight * seen.n).sum()
         coef = np.zeros((1 if len(labels) == 2 else len(labels), len(seen.x) + int(self.fit_intercept)))

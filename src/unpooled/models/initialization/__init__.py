@@ -11,6 +11,7 @@ Read in this order:
 - `gathered`: centres of each client's own k-means, which is one GATHER
 """
 
+from unpooled.models.initialization.cell_sums import cell_counts
 from unpooled.models.initialization.cells import CELL_SUMS, cells_start, starts
 from unpooled.models.initialization.clusters import centre_starts, k_means
 from unpooled.models.initialization.column_frame import (
@@ -35,7 +36,7 @@ from unpooled.models.initialization.gathered import (
     wide,
 )
 from unpooled.models.initialization.short_runs import ROUNDS
-from unpooled.models.initialization.together import Counts, count_rows
+from unpooled.models.initialization.together import Counts, count_rows, without
 
 __all__ = [
     "CELL_SUMS",
@@ -44,6 +45,7 @@ __all__ = [
     "Centres",
     "Counts",
     "Frame",
+    "cell_counts",
     "cells_start",
     "centre_starts",
     "centres",
@@ -62,5 +64,6 @@ __all__ = [
     "starts",
     "warn_of_rounding",
     "wide",
+    "without",
     "without_constants",
 ]

@@ -18,17 +18,17 @@ from unpooled import tree
 from unpooled.arrays import to_numpy
 from unpooled.errors import BadParameter
 from unpooled.estimator import Estimator, Info
-from unpooled.federation import Federation
+from unpooled.federation import Federation, least_rows
 from unpooled.maths import gaussian, mixture
 from unpooled.models.column_names import n_columns, names_of
-from unpooled.models.initialization import warn_of_rounding
+from unpooled.models.initialization import warn_of_rounding, without
 from unpooled.models.mixed import acceleration, em
 from unpooled.models.mixed import start as starting
 from unpooled.models.mixed.columns import Columns, given_columns
 from unpooled.models.mixed.fitted import FittedMixedMixture
 from unpooled.models.mixed.messages import Params, Prior, Stats
 from unpooled.models.mixed.questions import e_step, personal_e_step
-from unpooled.models.mixture import KEPT, PersonalWeights, collapsed
+from unpooled.models.mixture import KEPT, PersonalWeights, collapsed, few_rows, warn_of_left_out, weights_id
 from unpooled.parameters import at_least, not_below_zero, one_of
 from unpooled.tree import message
 
@@ -46,6 +46,7 @@ class Candidate(NamedTuple):
     gain: float
     converged: bool
     memory: Any  # of the acceleration, or None
+    left_out: int = 0  # components of few rows that a study does without
 
 
 @message("mixed.State")
@@ -197,10 +198,12 @@ class MixedMixture(PersonalWeights, FittedMixedMixture, DensityMixin, Estimator)
         active = [i for i, c in enumerate(state.candidates) if not c.converged]
         asked = tuple(state.candidates[i].asked for i in active)
         answers = fed.sum(self._question(state, active), asked)
-        moved = {i: self._move(state, state.candidates[i], up) for i, up in zip(active, answers)}
+        least = least_rows(fed)
+        moved = {i: self._next_of(state, state.candidates[i], up, least) for i, up in zip(active, answers)}
         state = state._replace(candidates=tuple(moved.get(i, c) for i, c in enumerate(state.candidates)))
         best = state.candidates[self._best(state)]
-        return state, {"loglik": best.objective, "candidates": len(active)}
+        left_out = {"left_out": best.left_out} if best.left_out else {}
+        return state, {"loglik": best.objective, "candidates": len(active), **left_out}
 
     def done(self, state: State, history: list[Info]) -> bool:
         """Whether every candidate has converged."""
@@ -220,8 +223,10 @@ class MixedMixture(PersonalWeights, FittedMixedMixture, DensityMixin, Estimator)
         bics = [(_size(c), self._criterion(state, c, np.log(state.rows))) for c in state.candidates]
         self.bics_ = {k: min(bic for size, bic in bics if size == k) for k, _ in bics}
         if self.personal_weights:
-            key = f"weights-{chosen}"
+            key = f"weights-{weights_id(state.candidates, chosen)}"
             self.client_weights_ = {c.name: c.state[key] for c in fed.here() if key in c.state}
+        if best.left_out:
+            warn_of_left_out(best.left_out, 5)
         if not best.converged and self.tol > 0:
             text = f"the fit gained {best.gain:.2g} per row in round {self.n_iter_}, above tol={self.tol:g}: raise max_iter"
             warnings.warn(text, ConvergenceWarning, stacklevel=4)
@@ -242,7 +247,9 @@ class MixedMixture(PersonalWeights, FittedMixedMixture, DensityMixin, Estimator)
     def _question(self, state: State, ids: list[int]) -> Any:
         """The question of a round, for shared or for personal weights."""
         options = {"columns": _columns(state).option, "shape": self.covariance_type}
-        return personal_e_step.using(**options, ids=ids) if self.personal_weights else e_step.using(**options)
+        if not self.personal_weights:
+            return e_step.using(**options)
+        return personal_e_step.using(**options, ids=[weights_id(state.candidates, i) for i in ids])
 
     def _move(self, state: State, c: Candidate, answer: Stats) -> Candidate:
         """One candidate after a round."""
@@ -262,6 +269,15 @@ class MixedMixture(PersonalWeights, FittedMixedMixture, DensityMixin, Estimator)
         gain = memory.objective - c.objective
         accepted = loglik if memory.best is c.asked else c.loglik
         return Candidate(memory.image, asked, memory.objective, accepted, gain, memory.converged, memory)
+
+    def _next_of(self, state: State, c: Candidate, answer: Stats, least: float) -> Candidate:
+        """One candidate after a round; where components hold few rows, a study goes on without them from where it asked."""
+        kept = few_rows.held([answer.gaussian.n], least)
+        if kept.all():
+            return self._move(state, c, answer)._replace(left_out=c.left_out)
+        block, *discrete = c.asked
+        rest = Params(without(block, kept, self.covariance_type), *(part[kept] for part in discrete))
+        return self._candidate(rest)._replace(left_out=c.left_out + int((~kept).sum()))
 
     # ---- the choice ----
 

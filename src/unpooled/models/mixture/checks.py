@@ -107,11 +107,19 @@ def warn_of(model: Any, best: Candidate, exact: bool) -> None:
     """Warn of a fit that did not converge, and of empty components."""
     if not best.converged and model.tol > 0 and model.max_iter > 0:
         warnings.warn(_not_converged(model, best, exact), ConvergenceWarning, stacklevel=5)
+    if best.left_out:
+        warn_of_left_out(best.left_out, 6)
     if best.reseeded:
         text = (
             f"{best.reseeded} empty components were re-seeded: n_components={len(best.params.weights)} may be too many"
         )
         warnings.warn(text, ConvergenceWarning, stacklevel=5)
+
+
+def warn_of_left_out(n: int, stacklevel: int) -> None:
+    """Warn of components that a study did without."""
+    text = f"{n} components of fewer rows than the study's min_rows_per_component were left out: lower n_components"
+    warnings.warn(text, ConvergenceWarning, stacklevel=stacklevel)
 
 
 def _not_converged(model: Any, best: Candidate, exact: bool) -> str:

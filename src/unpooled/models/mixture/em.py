@@ -75,6 +75,7 @@ class Candidate(NamedTuple):
     reseeded: int
     converged: bool
     memory: Any  # the accelerated paths, or None
+    left_out: int = 0  # components of few rows that a study does without
 
 
 @message("mixture.State")
@@ -91,6 +92,11 @@ class Settings(NamedTuple):
     shape: str
     reg: float  # added to variances
     tol: float
+
+
+def weights_id(candidates: Sequence[Any], i: int) -> int:
+    """Under which number clients keep their own weights for a candidate: another one once components were left out."""
+    return i + len(candidates) * candidates[i].left_out
 
 
 def candidate(params: Params, loglik: float = -np.inf) -> Candidate:
@@ -110,7 +116,9 @@ def advanced(c: Candidate, stats: Stats, settings: Settings) -> Candidate:
     params, new = reseed(params, stats, shape) if c.reseeded < MAX_RESEEDS else (params, 0)
     gain = loglik - c.loglik
     converged = not new and abs(gain) < settings.tol
-    return Candidate(params, (params,), loglik, gain, c.reseeded + new, converged, None)
+    return c._replace(
+        params=params, asked=(params,), loglik=loglik, gain=gain, reseeded=c.reseeded + new, converged=converged
+    )
 
 
 def reseed(params: Params, stats: Stats, shape: str) -> tuple[Params, int]:

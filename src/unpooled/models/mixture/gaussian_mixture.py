@@ -15,7 +15,7 @@ from sklearn.base import DensityMixin
 from unpooled.arrays import Array
 from unpooled.errors import BadParameter
 from unpooled.estimator import Estimator, Info, Moment
-from unpooled.federation import Federation, find_private
+from unpooled.federation import Federation, find_private, least_rows
 from unpooled.maths import gaussian
 from unpooled.maths.mixture import Params, Stats
 from unpooled.models.mixture import checks, em
@@ -220,15 +220,58 @@ class GaussianMixture(PersonalWeights, MixtureFace, DensityMixin, Estimator):
         if not self._exact:
             return self._stochastic().solver_of(self, self._sizes()[0]).step(fed, state)
         active = [i for i, c in enumerate(state.candidates) if not c.converged]
-        asked = [params for i in active for params in state.candidates[i].asked]
-        answers = iter(fed.sum(self._question(active), tuple(asked)))
-        candidates = list(state.candidates)
+        least = least_rows(fed)
+        candidates = self._without_few(fed, state, active, least) if least else list(state.candidates)
+        asked = [params for i in active for params in candidates[i].asked]
+        answers = iter(fed.sum(self._question(candidates, active), tuple(asked)))
         for i in active:
-            stats = [next(answers) for _ in candidates[i].asked]
-            candidates[i] = self._move(candidates[i], stats)
+            candidates[i] = self._next_of(candidates[i], [next(answers) for _ in candidates[i].asked], least)
         best = candidates[em.best(candidates, state.rows, self.covariance_type)]
         info = {"loglik": best.loglik, "candidates": len(active), "reseeded": sum(c.reseeded for c in candidates)}
+        if best.left_out:
+            info["left_out"] = best.left_out
         return State(tuple(candidates), state.rows), info
+
+    def _without_few(self, fed: Federation, state: State, active: list[int], least: float) -> list[Candidate]:
+        """The candidates without components of few rows, which are counted in one SUM where there may be some."""
+        from unpooled.models.mixture import few_rows
+
+        candidates = list(state.candidates)
+        doubts = {i: self._in_doubt(candidates[i], state.rows, least) for i in active}
+        some = [i for i in active if doubts[i].any()]
+        if not some:
+            return candidates
+        counts = iter(few_rows.counted(fed, [p for i in some for p in candidates[i].asked], self.covariance_type))
+        for i in some:
+            enough = few_rows.held([next(counts) for _ in candidates[i].asked], least)
+            kept = enough | ~doubts[i]
+            candidates[i] = candidates[i] if kept.all() else self._kept(candidates[i], kept)
+        return candidates
+
+    def _in_doubt(self, c: Candidate, rows: float, least: float) -> np.ndarray:
+        """Which components of a candidate may hold few rows."""
+        from unpooled.models.mixture import few_rows
+
+        first = not np.isfinite(c.loglik)
+        return np.any([few_rows.uncertain(params, rows, least, first) for params in c.asked], axis=0)
+
+    def _next_of(self, c: Candidate, stats: list[Stats], least: float) -> Candidate:
+        """One candidate after a round; where components hold few rows, a study goes on without them from where it asked."""
+        if least:
+            from unpooled.models.mixture import few_rows
+
+            kept = few_rows.held([up.n for up in stats], least)
+            if not kept.all():
+                return self._kept(c, kept)
+        return self._move(c, stats)
+
+    def _kept(self, c: Candidate, kept: np.ndarray) -> Candidate:
+        """The candidate without some components: it goes on from where it was asked about, as from a start."""
+        from unpooled.models.initialization import without
+
+        params = without(c.asked[0], kept, self.covariance_type)
+        left_out = c.left_out + int((~kept).sum())
+        return self._raced(candidate(params)._replace(reseeded=c.reseeded, left_out=left_out))
 
     def done(self, state: Any, history: list[Info]) -> bool:
         """Whether every candidate has converged."""
@@ -255,7 +298,7 @@ class GaussianMixture(PersonalWeights, MixtureFace, DensityMixin, Estimator):
         bics = [(len(c.params.weights), em.bic(c, rows, shape)) for c in candidates]
         self.bics_ = {k: min(bic for size, bic in bics if size == k) for k, _ in bics}
         if self.personal_weights:
-            key = f"weights-{chosen}"
+            key = f"weights-{em.weights_id(candidates, chosen)}"
             self.client_weights_ = {c.name: c.state[key] for c in fed.here() if key in c.state}
         checks.warn_of(self, best, self._exact)
 
@@ -273,10 +316,10 @@ class GaussianMixture(PersonalWeights, MixtureFace, DensityMixin, Estimator):
 
         return stochastic
 
-    def _question(self, ids: list[int]) -> Any:
+    def _question(self, candidates: Sequence[Candidate], active: list[int]) -> Any:
         """The question of a round, for shared or for personal weights."""
         if self.personal_weights:
-            return personal_e_step.using(shape=self.covariance_type, ids=ids)
+            return personal_e_step.using(shape=self.covariance_type, ids=[em.weights_id(candidates, i) for i in active])
         return e_step.using(shape=self.covariance_type)
 
     def _move(self, c: Candidate, stats: list[Stats]) -> Candidate:
@@ -287,7 +330,8 @@ class GaussianMixture(PersonalWeights, MixtureFace, DensityMixin, Estimator):
 
         paths = race.advance(c.memory, stats, self.covariance_type, self.reg_covar, self.tol)
         best = race.leader(paths)
-        return Candidate(best.best, race.asked(paths), best.loglik, best.gain, 0, race.settled(paths), paths)
+        found = Candidate(best.best, race.asked(paths), best.loglik, best.gain, 0, race.settled(paths), paths)
+        return found._replace(left_out=c.left_out)
 
     def _raced(self, c: Candidate) -> Candidate:
         """The candidate, with the memory that accelerated EM needs if `accelerate` is set."""

@@ -9,6 +9,8 @@ import numpy as np
 
 from unpooled.maths import gaussian
 from unpooled.maths.mixture import Params, Stats
+from unpooled.models.initialization import without
+from unpooled.models.mixture import few_rows
 from unpooled.models.mixture_imputer.leaps import leap
 from unpooled.tree import message
 
@@ -83,12 +85,17 @@ def asked_for(sizes: Sequence[int], prior: float | None, e: int) -> list[Kind]:
     return [Kind(int(k), float(p), 0.0) for k in sizes for p in priors]
 
 
-def moved(c: Candidate, stats: Stats, centre: np.ndarray, scale: np.ndarray, tol: float) -> Candidate:
+def moved(
+    c: Candidate, stats: Stats, centre: np.ndarray, scale: np.ndarray, tol: float, least: float = 0.0
+) -> Candidate:
     """The candidate after a round: a step of EM, and with one component a leap after every second one.
 
     A leap that makes the rows less likely, by more than the tolerance, is taken back. One component has settled when a leap gains
-    little: steps of EM may gain little long before, see `leaps`.
+    little: steps of EM may gain little long before, see `leaps`. Components of fewer rows than `least` are left out instead of a step.
     """
+    kept = few_rows.held([stats.n], least)
+    if not kept.all():
+        return c._replace(params=without(c.params, kept, "full"), loglik=-np.inf, settled=False)
     loglik = float(stats.loglik / stats.rows)
     leapt = len(c.path) == LEAPT
     if leapt and loglik < c.loglik - tol:

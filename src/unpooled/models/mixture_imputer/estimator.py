@@ -17,12 +17,13 @@ from unpooled import tree
 from unpooled.arrays import to_numpy
 from unpooled.errors import BadParameter
 from unpooled.estimator import Estimator, Info, Moment
-from unpooled.federation import Federation, find_private
+from unpooled.federation import Federation, find_private, least_rows
 from unpooled.maths import gaussian
 from unpooled.maths.mixture import Params
 from unpooled.models import initialization as start
 from unpooled.models.column_names import n_columns
-from unpooled.models.initialization import Frame, warn_of_rounding
+from unpooled.models.initialization import Frame, warn_of_rounding, without
+from unpooled.models.mixture import few_rows
 from unpooled.models.mixture_imputer import calibration, choice, logarithms, logistic
 from unpooled.models.mixture_imputer import candidates as trying
 from unpooled.models.mixture_imputer.candidates import Candidate
@@ -228,15 +229,16 @@ class MixtureImputer(Filling, Estimator):
     ) -> dict[int, Params]:
         """A mixture of each size; what is hidden is hidden from the start too."""
         frame = frame._replace(scale=embedding.balanced(frame.scale))
-        if self.init_params == "random":
-            draws = {k: start.random_means(frame, k, rng) if k > 1 else to_numpy(frame.mean)[None] for k in sizes}
-            return {k: start.wide(frame, means, "full") for k, means in draws.items()}
 
         def totals(kernels: tuple[Params, ...], shapes: list[str], counts: bool) -> tuple[Any, ...]:
             """Totals of regions, as counts of rows or as sums."""
             question = cell_counts if counts else cells
             return fed.sum(question.using(hide=self.hide, shapes=shapes, columns=embedding.option), kernels)
 
+        if self.init_params == "random":
+            draws = {k: start.random_means(frame, k, rng) if k > 1 else to_numpy(frame.mean)[None] for k in sizes}
+            wide = {k: start.wide(frame, means, "full") for k, means in draws.items()}
+            return wide if least_rows(fed) == 0 else _of_many(wide, totals, least_rows(fed))
         return dict(zip(sizes, start.starts(totals, frame, sizes, 1, "full", rng)))
 
     def step(self, fed: Federation, state: State) -> tuple[State, Info]:
@@ -260,7 +262,8 @@ class MixtureImputer(Filling, Estimator):
         asked = [state.candidates[i] for i in active]
         found = fed.sum(e_step.using(hide=hide, **options(state, asked)), tuple(c.params for c in asked))
         frames = {False: (state.mean, state.scale), True: (state.log_mean, state.log_scale)}
-        moved = {i: trying.moved(c, up, *frames[c.logs], self.tol) for i, c, up in zip(active, asked, found)}
+        least = least_rows(fed)
+        moved = {i: trying.moved(c, up, *frames[c.logs], self.tol, least) for i, c, up in zip(active, asked, found)}
         tried = tuple(moved.get(i, c) for i, c in enumerate(state.candidates))
         leading = tried[int(np.argmax(state.shares.mean(0)))]
         state = state._replace(candidates=tried, rounds=state.rounds + 1)
@@ -375,3 +378,10 @@ def _embedding(fed: Federation) -> Embedding:
         return Embedding(schema.kinds, [c.n_levels for c in schema])
     d = n_columns(fed)
     return Embedding(["real"] * d, [0] * d)
+
+
+def _of_many(starts: dict[int, Params], totals: Any, least: float) -> dict[int, Params]:
+    """The starts without components that hold few rows: one SUM of counts, in a study."""
+    counts = totals(tuple(starts.values()), ["full"] * len(starts), True)
+    kept = [few_rows.held([found.n], least) for found in counts]
+    return {k: without(params, some, "full") for (k, params), some in zip(starts.items(), kept)}

@@ -6,7 +6,7 @@ import numpy as np
 
 from unpooled.arrays import to_numpy
 from unpooled.errors import BadData
-from unpooled.federation import Federation
+from unpooled.federation import Federation, refuse_few
 from unpooled.maths.mixture import Params
 from unpooled.models import initialization as start
 from unpooled.models.initialization import Centre, Frame, without_constants
@@ -24,10 +24,22 @@ def start_frame(fed: Federation, embedding: Embedding) -> tuple[Frame, np.ndarra
     held = np.array([seen[part].sum() for part in embedding.parts])
     if (held == 0).any():
         raise BadData(f"column {int(np.argmin(held))} holds no value at any client: drop it")
+    refuse_few(fed, _rows_by_level(embedding, seen, to_numpy(first.x)))
     mean = to_numpy(first.x) / np.maximum(seen, 1e-300)
     squares = to_numpy(fed.sum(spread.using(columns=embedding.option), Centre(mean)).xx)
     variance = squares / np.maximum(seen, 1e-300)
     return Frame(mean, np.sqrt(without_constants(variance, mean)), np.asarray(float(first.rows))), seen
+
+
+def _rows_by_level(embedding: Embedding, seen: np.ndarray, x: np.ndarray) -> dict[str, float]:
+    """How many rows have each level of categories and binary columns."""
+    found: dict[str, float] = {}
+    for j, part in enumerate(embedding.parts):
+        if embedding.kinds[j] not in ("category", "binary"):
+            continue
+        counts = x[part] if embedding.kinds[j] == "category" else np.append(seen[part] - x[part], x[part])
+        found |= {f"level {level} of column {j}": float(n) for level, n in enumerate(counts)}
+    return found
 
 
 def skewed_columns(

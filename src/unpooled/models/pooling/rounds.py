@@ -12,7 +12,8 @@ import numpy as np
 
 from unpooled import tree
 from unpooled.arrays import to_numpy
-from unpooled.federation import Federation
+from unpooled.data.designed import refuse_rare_levels
+from unpooled.federation import Federation, refuse_few
 from unpooled.maths.gaussian import unpack_triangle
 from unpooled.models.column_names import names_of
 from unpooled.models.pooling import checks, homogeneity, mixtures, path, questions, sites, starts, verdict
@@ -80,6 +81,9 @@ def begin(fed: Federation, plan: Plan, missing: str) -> State:
     fed = Steady(fed)
     first = numbers(fed.sum(questions.look.using(family=plan.family), None))
     checks.check_look(first, plan.family, missing)
+    refuse_rare_levels(fed, names_of(fed, len(first.x)), first.n, first.x)
+    if plan.family == "binomial":
+        refuse_few(fed, {"outcome 1": float(first.y), "outcome 0": float(first.n - first.y)})
     frame = _frame(fed, first)
     shift = numbers(fed.sum(questions.shift.using(family=plan.family), frame))
     checks.check_independent(shift, names_of(fed, len(first.x)))

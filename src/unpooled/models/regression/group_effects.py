@@ -13,7 +13,7 @@ import numpy as np
 from unpooled.arrays import Array, Float, to_numpy
 from unpooled.client import SUM, Client, client
 from unpooled.errors import BadParameter
-from unpooled.federation import Federation
+from unpooled.federation import Federation, least_rows
 from unpooled.maths.hashing import mix
 from unpooled.parameters import at_least
 from unpooled.tree import message
@@ -61,7 +61,7 @@ def find_groups(fed: Federation, group_by: int | None, n_features: int) -> Group
         raise BadParameter(f"group_by={group_by} is not a column: rows have {n_features}, the first is 0")
     asked = Groups(np.asarray(float(group_by)), np.zeros(0))
     rows = to_numpy(fed.sum(count, asked).rows)
-    frequent = np.flatnonzero(rows >= MIN_ROWS)
+    frequent = np.flatnonzero(rows >= max(MIN_ROWS, least_rows(fed)))
     most_frequent = frequent[np.argsort(-rows[frequent], kind="stable")[:MAX_GROUPS]]
     if len(most_frequent) == 0:
         return None

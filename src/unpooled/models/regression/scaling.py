@@ -13,6 +13,7 @@ import numpy as np
 from unpooled import tree
 from unpooled.arrays import Array, Float, doubles, to_numpy
 from unpooled.client import SUM, Client, client
+from unpooled.data.designed import refuse_rare_levels
 from unpooled.errors import BadData, DataWarning
 from unpooled.federation import Federation
 from unpooled.maths import calibration
@@ -162,6 +163,7 @@ def standardise(
     """
     first = tree.map(to_numpy, fed.sum(sums.using(share=share, seed=seed), None))
     _check_sums(first, share, missing, names_of(fed, len(first.seen)), needs_held)
+    refuse_rare_levels(fed, names_of(fed, len(first.x)), first.seen, first.x)
     mean = first.x / np.maximum(first.seen, 1)
     centred = Scaling(mean, mean, np.ones_like(mean), first.y / first.rows, np.ones_like(first.y))
     if not scale:

@@ -14,7 +14,7 @@ from scipy.stats import norm
 from sklearn.exceptions import ConvergenceWarning
 
 from unpooled.errors import BadData, BadParameter
-from unpooled.federation import Federation
+from unpooled.federation import Federation, refuse_few
 from unpooled.models.column_names import called
 from unpooled.models.steady import Steady
 from unpooled.models.survival import cox_likelihood as likelihood
@@ -195,6 +195,7 @@ class Cox(FittedCox):
         fed, options = Steady(fed), self._options(fed)
         first = fed.sum(look.using(columns=options.columns), None)
         check_look(first, self.missing)
+        refuse_few(fed, {"the event": float(first.events)})
         if not first.events:
             raise BadData(f"none of {float(first.rows):g} patients has an event: a Cox regression needs some")
         if not len(first.x):

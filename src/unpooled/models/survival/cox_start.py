@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from unpooled.arrays import to_numpy
+from unpooled.data.designed import refuse_rare_levels
 from unpooled.errors import BadData
 from unpooled.federation import Federation
 from unpooled.models.column_names import called, names_of
@@ -48,6 +49,7 @@ def begin(fed: Steady, model: Any, columns: dict, first: Look) -> Setting:
     weight = float(first.weight)
     mean = to_numpy(first.x) / weight
     names = covariates(fed, columns, len(mean))
+    refuse_rare_levels(fed, names, weight, to_numpy(first.x))
     held = model.penalizer != 0
     if model.strata == "site":
         ask = questions.site_start.using(columns=columns)

@@ -12,7 +12,7 @@ from unpooled.arrays import Array, Float, to_numpy
 from unpooled.client import SUM, Client, client
 from unpooled.data.tabled import CODES
 from unpooled.estimator import Estimator
-from unpooled.federation import Federation
+from unpooled.federation import Federation, refuse_few
 from unpooled.models.steady import Steady
 from unpooled.models.survival import times as grid
 from unpooled.models.survival.partial_likelihood import last_step
@@ -169,6 +169,7 @@ class KaplanMeier(Estimator):
         columns = columns_of(fed, self, False)
         first = steady.sum(look.using(columns=columns), None)
         check_look(first, self.missing)
+        refuse_few(fed, {"the event": float(first.events)})
         levels = np.zeros(1) if self.by is None else grid.levels(steady, columns, float(first.rows))
         starts = grid.steps(steady, columns, float(first.events), self.times) if first.events else np.zeros(1)
         return State(steady.absent, Steps(starts, levels), None)

@@ -13,7 +13,7 @@ import numpy as np
 from unpooled.arrays import Array, Float, Int, to_numpy
 from unpooled.client import SUM, Client, client
 from unpooled.errors import BadData, BadParameter
-from unpooled.federation import Federation
+from unpooled.federation import Federation, refuse_few
 from unpooled.maths import searching
 from unpooled.maths.ordered import LOWEST, ZERO
 from unpooled.models.survival.rows import survival_rows
@@ -63,7 +63,10 @@ def steps(fed: Federation, columns: dict, events: float, times: Any) -> np.ndarr
 def levels(fed: Federation, columns: dict, rows: float) -> np.ndarray:
     """The values of the grouping column, in order."""
     search = searching.everything(np.array([GROUPS]), np.array([rows]), LOWEST)
-    return searching.values(_searched(fed, columns, search, MOST_GROUPS))
+    found = _searched(fed, columns, search, MOST_GROUPS)
+    values = searching.values(found)
+    refuse_few(fed, {f"group {value:g} of by=": n for value, n in zip(values.tolist(), found.rows.tolist())})
+    return values
 
 
 def _searched(fed: Federation, columns: dict, search: searching.Ranges, most: int) -> searching.Ranges:
