@@ -3,6 +3,7 @@
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import unpooled as up
@@ -182,3 +183,12 @@ def test_the_frame_has_a_row_per_group_and_step():
     frame = km.to_frame()
     assert len(frame) == km.survival_.size
     assert frame.query("group == 1").survival.tolist() == km.survival_[1].tolist()
+
+
+def test_groups_of_texts_keep_their_names():
+    arms = np.array(["drug", "placebo", "watch"])
+    frame = pd.DataFrame({"days": TIME, "died": EVENT, "arm": arms[GROUP.astype(int)], "site": SITE})
+    km = up.KaplanMeier(duration="days", event="died", by="arm").fit(frame, by="site")
+    np.testing.assert_array_equal(km.groups_, arms)
+    np.testing.assert_array_equal(km.survival_, up.KaplanMeier(**COLUMNS, by=2).fit(ROWS, by=SITE).survival_)
+    assert list(km.to_frame().group.unique()) == list(arms)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from unpooled.errors import BadParameter, suggest
 from unpooled.federation import Federation
 from unpooled.models.initialization import column_sums
@@ -55,3 +57,17 @@ def called(names: list[str], which: Any) -> str:
     some = [repr(names[j]) for j in which]
     more = f" and {len(some) - 5} more" if len(some) > 5 else ""
     return f"column{'s' if len(some) > 1 else ''} {', '.join(some[:5])}{more}"
+
+
+def with_levels(fed: Federation, *kinds: str) -> list[int]:
+    """The indices of columns whose numbers are codes of levels: of these kinds, or all whose levels are texts."""
+    schema = getattr(fed, "schema", None)
+    return [j for j, c in enumerate(schema or ()) if c.levels and (not kinds or c.kind in kinds)]
+
+
+def as_written(fed: Federation, index: int | None, values: np.ndarray) -> np.ndarray:
+    """Values of a column as its cells are written: texts of levels as an array of strings, numbers as they are."""
+    if index is None or index not in with_levels(fed):
+        return values
+    levels = list(fed.schema)[index].levels
+    return np.array([levels[int(v)] for v in values], dtype=np.str_)
