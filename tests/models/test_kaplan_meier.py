@@ -145,7 +145,7 @@ def test_times_of_zero_no_event_one_event_and_a_site_without_any():
     [
         ([[-1.0, 1], [2, 0]], {}, "1 rows have a time below 0"),
         ([[1.0, 2], [2, 0]], {}, "neither 0 nor 1"),
-        ([[1.0, np.nan], [2, 0]], {}, "1 rows have missing values: set missing='drop'"),
+        ([[1.0, np.nan], [2, 0]], {}, "1 rows have missing values .most in column '1', and at client 'client-0'.: set missing='drop'"),
         ([[1.0, 1], [2, 0]], {"min_count": 0}, "min_count=0 must be"),
         ([[1.0, 1], [2, 0]], {"times": [3, 2]}, "times= must be a list of rising times"),
         ([[1.0, 1], [2, 0]], {"unit": 0}, "unit=0 must be"),

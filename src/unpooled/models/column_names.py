@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from unpooled.arrays import to_numpy
 from unpooled.errors import BadParameter, suggest
 from unpooled.federation import Federation
 from unpooled.models.initialization import column_sums
@@ -71,3 +72,14 @@ def as_written(fed: Federation, index: int | None, values: np.ndarray) -> np.nda
         return values
     levels = list(fed.schema)[index].levels
     return np.array([levels[int(v)] for v in values], dtype=np.str_)
+
+
+def where_missing(fed: Federation) -> str:
+    """The column and the client with most missing values, for clients in this process; over a network nothing is told."""
+    gaps = {c.name: np.isnan(to_numpy(c.x)) for c in fed.here()}
+    if not gaps or not any(own.any() for own in gaps.values()):
+        return ""
+    columns = np.sum([own.sum(0) for own in gaps.values()], axis=0)
+    client = max(gaps, key=lambda name: gaps[name].any(1).sum())
+    column = names_of(fed, len(columns))[int(columns.argmax())]
+    return f" (most in column {column!r}, and at client {client!r})"

@@ -242,7 +242,7 @@ def test_missing_values_are_refused_or_dropped():
     x, y = problem("normal")
     whole = up.GLM().fit(x[20:], y[20:], by=ragged(900, 7)[20:])
     x[:20, 1] = np.nan
-    with pytest.raises(BadData, match="20 rows have missing values: use missing='drop'"):
+    with pytest.raises(BadData, match="20 rows have missing values .most in column '.*' and at client .*: use missing='drop'"):
         up.GLM().fit(x, y, by=ragged(900, 7))
     dropped = up.GLM(missing="drop").fit(x, y, by=ragged(900, 7))
     np.testing.assert_allclose(estimates(dropped), estimates(whole), rtol=1e-10)

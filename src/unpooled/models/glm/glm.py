@@ -170,7 +170,7 @@ class GLM(GLMParts, RegressorMixin, Estimator):
         """One SUM of means and of rows that do not suit the family."""
         options = {"family": self._family, "offset": offset_index(self.offset, fed.columns)}
         seen = Look(*(np.asarray(to_numpy(a)) for a in fed.sum(questions.look.using(**options), None)))
-        check_seen(self, seen, self._q(seen))
+        check_seen(self, seen, self._q(seen), fed)
         return State(seen, newton.begin(self._null(seen)), False)
 
     def step(self, fed: Federation, state: State) -> tuple[State, Info]:

@@ -22,6 +22,7 @@ from unpooled.errors import BadData, BadParameter
 from unpooled.estimator import Estimator, Info, rows_of
 from unpooled.federation import Federation
 from unpooled.maths.gaussian import unpack_triangle
+from unpooled.models.column_names import where_missing
 from unpooled.models.glm import classes as questions
 from unpooled.models.glm import newton
 from unpooled.models.glm.classes import Counts, Point
@@ -181,7 +182,7 @@ class LogisticRegression(ClassifierMixin, Estimator):
         """Find the classes and count them, then start at their shares."""
         labels = questions.found(fed, self.classes)
         seen = tree.map(to_numpy, fed.sum(questions.counts.using(classes=labels), None))
-        self._check_seen(seen, labels)
+        self._check_seen(seen, labels, fed)
         weight = self._weights(labels, seen.n)
         share = weight * seen.n / (weight * seen.n).sum()
         coef = np.zeros((1 if len(labels) == 2 else len(labels), len(seen.x) + int(self.fit_intercept)))
@@ -314,10 +315,12 @@ class LogisticRegression(ClassifierMixin, Estimator):
         given = fed.columns or [f"x{j}" for j in range(len(state.seen.x))]
         return [*(["intercept"] if self.fit_intercept else []), *map(str, given)]
 
-    def _check_seen(self, seen: Counts, labels: list) -> None:
+    def _check_seen(self, seen: Counts, labels: list, fed: Federation) -> None:
         """Refuse missing values where they are not dropped, and classes without rows."""
         if seen.missing > 0 and self.missing == "refuse":
-            text = f"{seen.missing:g} rows have missing values: use missing='drop' to leave them out"
+            text = (
+                f"{seen.missing:g} rows have missing values{where_missing(fed)}: use missing='drop' to leave them out"
+            )
             raise BadData(f"{text}, or fill them in first with MixtureImputer")
         if (seen.n <= 0).any():
             empty = labels[int(np.argmin(seen.n))]

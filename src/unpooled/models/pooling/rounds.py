@@ -79,7 +79,7 @@ def begin(fed: Federation, plan: Plan, missing: str) -> State:
     """Two looks and the features of x and y: three SUMs."""
     fed = Steady(fed)
     first = numbers(fed.sum(questions.look.using(family=plan.family), None))
-    checks.check_look(first, plan.family, missing)
+    checks.check_look(first, plan.family, missing, fed)
     frame = _frame(fed, first)
     shift = numbers(fed.sum(questions.shift.using(family=plan.family), frame))
     checks.check_independent(shift, names_of(fed, len(first.x)))

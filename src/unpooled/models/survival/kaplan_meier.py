@@ -162,7 +162,7 @@ class KaplanMeier(Estimator):
         steady = Steady(fed)
         columns = columns_of(fed, self, False)
         first = steady.sum(look.using(columns=columns), None)
-        check_look(first, self.missing)
+        check_look(first, self.missing, fed)
         levels = np.zeros(1) if self.by is None else grid.levels(steady, columns, float(first.rows))
         starts = grid.steps(steady, columns, float(first.events), self.times) if first.events else np.zeros(1)
         return State(steady.absent, Steps(starts, levels), None)
