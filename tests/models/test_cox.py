@@ -288,7 +288,9 @@ def test_perfect_separation_is_said(strata):
     first = np.argmax(X[:, 0])
     one = TIED * [1, 0] + [1, 0]
     one[first] = [1, 1]
-    with pytest.warns(ConvergenceWarning, match="no finite coefficient is best: leave (it|them) out, or give penalizer"):
+    with pytest.warns(
+        ConvergenceWarning, match="no finite coefficient is best: leave (it|them) out, or give penalizer"
+    ):
         fit(one, strata=strata)
     assert fit(one, strata=strata, penalizer=0.1).converged_
 

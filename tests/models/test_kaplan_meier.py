@@ -145,7 +145,11 @@ def test_times_of_zero_no_event_one_event_and_a_site_without_any():
     [
         ([[-1.0, 1], [2, 0]], {}, "1 rows have a time below 0"),
         ([[1.0, 2], [2, 0]], {}, "neither 0 nor 1"),
-        ([[1.0, np.nan], [2, 0]], {}, "1 rows have missing values .most in column '1', and at client 'client-0'.: set missing='drop'"),
+        (
+            [[1.0, np.nan], [2, 0]],
+            {},
+            "1 rows have missing values .most in column '1', and at client 'client-0'.: set missing='drop'",
+        ),
         ([[1.0, 1], [2, 0]], {"min_count": 0}, "min_count=0 must be"),
         ([[1.0, 1], [2, 0]], {"times": [3, 2]}, "times= must be a list of rising times"),
         ([[1.0, 1], [2, 0]], {"unit": 0}, "unit=0 must be"),
@@ -192,3 +196,13 @@ def test_groups_of_texts_keep_their_names():
     np.testing.assert_array_equal(km.groups_, arms)
     np.testing.assert_array_equal(km.survival_, up.KaplanMeier(**COLUMNS, by=2).fit(ROWS, by=SITE).survival_)
     assert list(km.to_frame().group.unique()) == list(arms)
+
+
+@pytest.mark.parametrize("model", [up.KaplanMeier, up.Cox])
+def test_dates_are_no_times(model):
+    days = pd.Timestamp("2024-01-01") + pd.to_timedelta(TIME, "D")
+    frame = pd.DataFrame({"last": days, "died": EVENT, "age": RNG.normal(size=N), "site": SITE})
+    with pytest.raises(
+        BadParameter, match="duration='last' is a column of dates: give the time since each patient's start"
+    ):
+        model(duration="last", event="died").fit(frame, by="site")

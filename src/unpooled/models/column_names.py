@@ -60,6 +60,13 @@ def called(names: list[str], which: Any) -> str:
     return f"column{'s' if len(some) > 1 else ''} {', '.join(some[:5])}{more}"
 
 
+def dates(fed: Any) -> list[str]:
+    """The names of columns of dates, also where a layer has made numbers of all columns."""
+    while fed is not None and getattr(fed, "schema", None) is None:
+        fed = getattr(fed, "inner", None)
+    return [] if fed is None else [c.name for c in fed.schema if c.kind == "date"]
+
+
 def with_levels(fed: Federation, *kinds: str) -> list[int]:
     """The indices of columns whose numbers are codes of levels: of these kinds, or all whose levels are texts."""
     schema = getattr(fed, "schema", None)

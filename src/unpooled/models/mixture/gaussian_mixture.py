@@ -14,7 +14,7 @@ from sklearn.base import DensityMixin
 
 from unpooled.arrays import Array
 from unpooled.errors import BadParameter
-from unpooled.estimator import Estimator, Info, Moment
+from unpooled.estimator import Estimator, Info, Moment, one_table
 from unpooled.federation import Federation, find_private
 from unpooled.maths import gaussian
 from unpooled.maths.mixture import Params, Stats
@@ -345,6 +345,7 @@ class GaussianMixture(PersonalWeights, MixtureFace, DensityMixin, Estimator):
         labels : ndarray of shape (n,)
             Component of each row.
         """
+        one_table(self, X)
         return self.fit(X, y, **fit_params).predict(X)
 
     def __sklearn_tags__(self):

@@ -13,7 +13,7 @@ from unpooled.arrays import Array, Float, to_numpy
 from unpooled.client import SUM, Client, client
 from unpooled.errors import BadData, BadParameter
 from unpooled.federation import Federation
-from unpooled.models.column_names import column_index, where_missing
+from unpooled.models.column_names import column_index, dates, where_missing
 from unpooled.parameters import above, one_of
 from unpooled.tree import message
 
@@ -135,8 +135,7 @@ def check_survival(fed: Federation, model: Any) -> None:
 
 def _check_no_date(fed: Federation, model: Any, duration: int | None) -> None:
     """Refuse a column of dates as times: they would be days since 1970."""
-    schema = getattr(fed, "schema", None)
-    if duration is not None and schema is not None and duration in schema.of_kind("date"):
+    if duration is not None and fed.columns and fed.columns[duration] in dates(fed):
         raise BadParameter(
             f"duration={model.duration!r} is a column of dates: give the time since each patient's start, such as days from entry "
             "to the last visit"
