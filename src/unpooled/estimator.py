@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -225,6 +225,7 @@ def rows_of(model: Any, X: Any, **options: Any) -> np.ndarray:
     """New rows for a fitted model, checked as scikit-learn does; columns of a frame are taken by name, in the model's
     order, and encoded as those of the fit were.
     """
+    one_table(model, X)
     try:
         return _checked_rows(model, X, options)
     except ValueError as error:
@@ -233,6 +234,14 @@ def rows_of(model: Any, X: Any, **options: Any) -> np.ndarray:
         remedy = "fill them in first (MixtureImputer does), or leave these rows out"
         text = f"X contains NaN, a missing value, and {type(model).__name__} needs complete rows: {remedy}"
         raise BadData(text) from None
+
+
+def one_table(model: Any, X: Any) -> None:
+    """Refuse a dict of clients, or a federation, where new rows are expected."""
+    if isinstance(X, Mapping) or hasattr(X, "journal"):
+        raise BadData(
+            f"{type(model).__name__} takes new rows as one table and not as clients: call it for each client, such as X['north']"
+        )
 
 
 def _checked_rows(model: Any, X: Any, options: dict[str, Any]) -> np.ndarray:

@@ -365,3 +365,33 @@ def test_a_site_that_lacks_the_labels_is_named():
     frames = {"a": pd.DataFrame({"u": [1.0, 2.0], "y": [0, 1]}), "b": pd.DataFrame({"u": [3.0, 4.0]})}
     with pytest.raises(BadData, match=r"client 'b' lacks the labels 'y', as its columns say: leave it out of this fit"):
         up.federate(frames, label="y", sites={"b": {"y": False}})
+
+
+# ---- texts and types that look like something else ----
+
+DURATIONS = pd.Series(pd.to_timedelta([1, 2, 3], "D"))
+
+
+@pytest.mark.parametrize("declared", [None, {"stay": "real"}])
+def test_durations_are_refused_with_the_way_to_make_numbers_of_them(declared):
+    frame = pd.DataFrame({"age": [1.0, 2.0, 3.0], "stay": DURATIONS, "site": list("aab")})
+    columns = None if declared is None else {"age": "real", **declared}
+    with pytest.raises(
+        BadData, match=r"column 'stay' of .* holds durations .*frame\['stay'\].dt.total_seconds\(\) / 86400"
+    ):
+        up.federate(frame, by="site", columns=columns)
+    assert up.federate(frame, by="site", columns={"age": "real", "stay": "ignored"}).columns == ["age"]
+
+
+@pytest.mark.parametrize("written", ["{:.1f}%", "{:.1f} %", "{:.6f}%"])
+def test_measured_percentages_are_refused(written):
+    shares = pd.Series(np.random.default_rng(0).random(90) * 100).map(written.format)
+    with pytest.raises(
+        BadData, match=r"column 'share' of .* holds percentages such as .*%' \(row 1\): write them as numbers"
+    ):
+        up.federate(pd.DataFrame({"share": shares, "site": np.arange(90) % 3}), by="site")
+
+
+def test_a_few_percentages_are_levels():
+    frame = pd.DataFrame({"discount": ["10%", "20%", "5%"] * 5, "site": np.arange(15) % 3})
+    assert up.federate(frame, by="site").schema["discount"].levels == ("10%", "20%", "5%")

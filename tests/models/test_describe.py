@@ -292,3 +292,49 @@ def test_dates_are_shown_as_dates():
     text = str(up.Describe().fit(up.federate({"a": frame[:40], "b": frame[40:]}, columns={"visit": "date"})))
     assert "2020-02-20 (29.3)" in text
     assert text.count("2020-") == 6
+
+
+WARDS = pd.DataFrame(
+    {
+        "age": RNG.normal(60, 9, N).round(),
+        "sex": RNG.choice(["female", "male"], N),
+        "diagnosis": [f"I{code}" for code in RNG.integers(10, 40, N)],
+        "note": [f"text {code}" for code in RNG.integers(0, 200, N)],
+    }
+)
+
+
+def lines(about):
+    return {line.split("  ")[0]: line for line in about.to_text().splitlines() if not line.startswith("  ")}
+
+
+def test_groups_are_called_by_the_texts_of_their_column():
+    about = describe(WARDS, by="sex")
+    assert list(about.groups_) == ["female", "male"]
+    assert " ".join(about.to_text().splitlines()[0].split()) == "all sex = female sex = male"
+    assert about.groups_["female"]["rows"] == (WARDS.sex == "female").sum()
+    assert set(about.to_frame().group) == {"all", "sex = female", "sex = male"}
+
+
+def test_a_column_of_many_texts_has_levels_and_no_mean():
+    about = describe(WARDS)
+    counts = WARDS.diagnosis.value_counts()
+    assert counts.size > about.max_levels
+    shown = about.levels_["diagnosis"]
+    np.testing.assert_array_equal(np.sort(shown["rows"]), np.sort(counts[counts >= 5]))
+    assert shown["other"] == counts[counts < 5].sum()
+    assert "diagnosis, mean (sd)" not in lines(about)
+    assert "diagnosis" not in about.histograms_
+    assert np.isnan(about.table_["mean"][2])
+    assert np.isnan(about.quantiles_[:, 2]).all()
+    assert about.levels_["note"]["rows"].sum() + about.levels_["note"]["other"] == N
+
+
+def test_percent_are_of_all_values_also_where_levels_are_withheld():
+    about = describe(WARDS, sites=True, min_count=20, max_levels=30)
+    first = str(SITE[SITE == 0][0])
+    female = (WARDS.sex[SITE == 0] == "female").mean()
+    assert f"({100 * female:.1f})" in about.to_text()
+    other = about.sites_[first]["levels"]["diagnosis"]["other"]
+    share = next(line for line in about.to_text().splitlines() if line.startswith("  other"))
+    assert f"{other:g} ({100 * other / (SITE == 0).sum():.1f})" in share

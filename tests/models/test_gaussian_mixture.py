@@ -14,7 +14,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import unpooled as up
 from unpooled.data import synthetic
 from unpooled.data.federate import federate
-from unpooled.errors import BadParameter
+from unpooled.errors import BadData, BadParameter
 
 SHAPES = ("full", "tied", "diag", "spherical")
 
@@ -295,3 +295,22 @@ def test_the_stochastic_solvers_send_less_and_come_near(solver):
 def test_an_unknown_option_of_the_solver_suggests_the_right_one():
     with pytest.raises(BadParameter, match="did you mean 'levels'"):
         up.GaussianMixture(2, solver="fedem", solver_options={"level": 3}).fit(table())
+
+
+def test_clients_are_no_new_rows():
+    sites = {"a": np.random.default_rng(0).normal(size=(40, 2)), "b": np.random.default_rng(1).normal(size=(30, 2))}
+    message = "GaussianMixture takes new rows as one table and not as clients: call it for each client"
+    fitted = up.GaussianMixture(2, random_state=0).fit(sites)
+    for wrong in (sites, up.federate(sites)):
+        with pytest.raises(BadData, match=message):
+            fitted.predict(wrong)
+    unfitted = up.GaussianMixture(2, random_state=0)
+    with pytest.raises(BadData, match=message):
+        unfitted.fit_predict(sites)
+    assert not hasattr(unfitted, "means_")  # refused before any work
+
+
+def test_without_personal_weights_a_client_has_none():
+    fitted = up.GaussianMixture(2, random_state=0).fit({"a": np.random.default_rng(0).normal(size=(40, 2))})
+    with pytest.raises(BadParameter, match="'a': leave out client=, or fit with personal_weights=True"):
+        fitted.predict(np.zeros((1, 2)), client="a")

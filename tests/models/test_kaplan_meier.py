@@ -3,6 +3,7 @@
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import unpooled as up
@@ -144,7 +145,11 @@ def test_times_of_zero_no_event_one_event_and_a_site_without_any():
     [
         ([[-1.0, 1], [2, 0]], {}, "1 rows have a time below 0"),
         ([[1.0, 2], [2, 0]], {}, "neither 0 nor 1"),
-        ([[1.0, np.nan], [2, 0]], {}, "1 rows have missing values: set missing='drop'"),
+        (
+            [[1.0, np.nan], [2, 0]],
+            {},
+            "1 rows have missing values .most in column '1', and at client 'client-0'.: set missing='drop'",
+        ),
         ([[1.0, 1], [2, 0]], {"min_count": 0}, "min_count=0 must be"),
         ([[1.0, 1], [2, 0]], {"times": [3, 2]}, "times= must be a list of rising times"),
         ([[1.0, 1], [2, 0]], {"unit": 0}, "unit=0 must be"),
@@ -182,3 +187,22 @@ def test_the_frame_has_a_row_per_group_and_step():
     frame = km.to_frame()
     assert len(frame) == km.survival_.size
     assert frame.query("group == 1").survival.tolist() == km.survival_[1].tolist()
+
+
+def test_groups_of_texts_keep_their_names():
+    arms = np.array(["drug", "placebo", "watch"])
+    frame = pd.DataFrame({"days": TIME, "died": EVENT, "arm": arms[GROUP.astype(int)], "site": SITE})
+    km = up.KaplanMeier(duration="days", event="died", by="arm").fit(frame, by="site")
+    np.testing.assert_array_equal(km.groups_, arms)
+    np.testing.assert_array_equal(km.survival_, up.KaplanMeier(**COLUMNS, by=2).fit(ROWS, by=SITE).survival_)
+    assert list(km.to_frame().group.unique()) == list(arms)
+
+
+@pytest.mark.parametrize("model", [up.KaplanMeier, up.Cox])
+def test_dates_are_no_times(model):
+    days = pd.Timestamp("2024-01-01") + pd.to_timedelta(TIME, "D")
+    frame = pd.DataFrame({"last": days, "died": EVENT, "age": RNG.normal(size=N), "site": SITE})
+    with pytest.raises(
+        BadParameter, match="duration='last' is a column of dates: give the time since each patient's start"
+    ):
+        model(duration="last", event="died").fit(frame, by="site")

@@ -6,6 +6,7 @@ from itertools import pairwise
 from xml.etree import ElementTree
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.metrics import confusion_matrix, log_loss
 from sklearn.mixture import GaussianMixture as Peer
@@ -410,3 +411,39 @@ def test_levels_have_their_names():
     mixture = up.MixedMixture(1, random_state=0).fit({"north": table[:50], "south": table[50:]})
     shown = "".join(s.body for s in kinds.sections(mixture, bare(mixture, table.columns)))
     assert "surgery" in shown
+
+
+WARDS = pd.DataFrame(
+    {
+        "age": np.random.default_rng(0).normal(60, 9, 150),
+        "ward": np.random.default_rng(1).choice(["north", "south", "west"], 150),
+        "dose": np.random.default_rng(2).gamma(2, 1, 150),
+        "site": np.arange(150) % 3,
+    }
+)
+
+
+@pytest.mark.parametrize("name", ["LogisticRegression", "BayesianRegression"])
+def test_every_coefficient_of_a_column_of_texts_has_its_level(name):
+    y = (WARDS.age + WARDS.dose * 3 > 65).astype(int)
+    model = getattr(up, name)().fit(WARDS.drop(columns="site"), y, by=WARDS.site)
+    run = bare(model, ["age", "ward", "dose"])
+    shown = next(s.body for s in kinds.sections(model, run) if s.title == "Coefficients")
+    for label, value in zip(["age", "ward=south", "ward=west", "dose"], np.ravel(model.coef_)):
+        assert f">{label}<" in shown
+        assert f">{value:.4g}<" in shown
+
+
+def test_gaussians_beside_levels_have_the_names_of_their_columns():
+    model = up.MixedMixture(1, random_state=0).fit(WARDS, by="site")
+    del model.gaussian_columns_  # other mixtures of mixed columns have their kinds alone
+    run = bare(model, ["age", "ward", "dose"])
+    shown = next(s.body for s in kinds.sections(model, run) if s.title == "What tells them apart")
+    assert "dose" in shown
+    assert "ward" not in shown
+
+
+def test_large_numbers_keep_their_digits_before_the_point():
+    assert markup.number(2097412.3, 5) == "2,097,412"
+    assert markup.number(0.000012345) == "1.234e-05"
+    assert markup.number(3.2e12) == "3.2e+12"

@@ -184,7 +184,7 @@ def check_complete(clients: Iterable[Any]) -> None:
 def _check_alike(part: Part, first: Part) -> None:
     """Refuse a client whose columns, type of numbers or labels differ from those of the first client."""
     if _kind(part.x) != _kind(first.x):
-        a, b = (f"{d} columns of {dtype} on {device}" for d, dtype, device in (_kind(part.x), _kind(first.x)))
+        a, b = _differing(_kind(part.x), _kind(first.x))
         raise BadData(f"{part.where} holds {a} but {first.where} holds {b}: give all clients the same")
     if (part.y is None) != (first.y is None):
         without, other = (part, first) if part.y is None else (first, part)
@@ -192,12 +192,36 @@ def _check_alike(part: Part, first: Part) -> None:
     if part.y is not None and first.y is not None:
         outputs = part.y.shape[1:], first.y.shape[1:]
         if outputs[0] != outputs[1] or _is_text(part.y) != _is_text(first.y):
-            raise BadData(f"the labels of {part.where} and {first.where} are of different kinds: give all the same")
+            raise BadData(
+                f"the labels of {part.where}{_example(part.y)} and {first.where}{_example(first.y)} are of different kinds: "
+                "give all the same"
+            )
 
 
 def _kind(x: Array) -> tuple:
     """What all clients must share: the number of columns, the type of numbers and the device."""
     return x.shape[1], x.dtype, x.device
+
+
+def _differing(kind: tuple, other: tuple) -> tuple[str, str]:
+    """What two clients hold: their numbers of columns, or all of it where these agree."""
+    if kind[0] != other[0]:
+        return f"{kind[0]} columns", f"{other[0]} columns"
+    a, b = (f"{d} columns of {dtype} on {device}" for d, dtype, device in (kind, other))
+    return a, b
+
+
+def _example(y: Array) -> str:
+    """One of some labels, to be shown where labels differ in kind; nothing where there are several columns of them."""
+    return f" (such as {y[:1].tolist()[0]!r})" if y.ndim == 1 and len(y) else ""
+
+
+def without_labels(name: str, what: str) -> BadData:
+    """The refusal of a client whose labels, or targets, were not given."""
+    return BadData(
+        f"client {name!r} has no {what}: requires y to be passed, but the target y is None; give (X, y) for each client, or "
+        "the name of a column as label="
+    )
 
 
 def _is_text(y: Array) -> bool:

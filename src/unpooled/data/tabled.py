@@ -95,8 +95,8 @@ def encoded_rows(model: Any, X: Any) -> np.ndarray:
     if not hasattr(model, "design_columns_"):
         return x
     if x.ndim != 2 or x.shape[1] != len(schema):
+        names = ", ".join(schema.names[:5]) + (", ..." if len(schema) > 5 else "")
         raise BadParameter(
-            f"the model was fitted to {len(schema)} columns ({', '.join(schema.names[:5])}, ...), got shape {x.shape}: give "
-            "a frame"
+            f"the model was fitted to {len(schema)} columns ({names}), got shape {x.shape}: give a frame"
         )
     return scaled(to_design(schema, x), model.design_columns_["mean"], model.design_columns_["scale"])

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
+from unpooled.arrays import to_numpy
 from unpooled.errors import BadParameter, suggest
 from unpooled.federation import Federation
 from unpooled.models.initialization import column_sums
@@ -55,3 +58,35 @@ def called(names: list[str], which: Any) -> str:
     some = [repr(names[j]) for j in which]
     more = f" and {len(some) - 5} more" if len(some) > 5 else ""
     return f"column{'s' if len(some) > 1 else ''} {', '.join(some[:5])}{more}"
+
+
+def dates(fed: Any) -> list[str]:
+    """The names of columns of dates, also where a layer has made numbers of all columns."""
+    while fed is not None and getattr(fed, "schema", None) is None:
+        fed = getattr(fed, "inner", None)
+    return [] if fed is None else [c.name for c in fed.schema if c.kind == "date"]
+
+
+def with_levels(fed: Federation, *kinds: str) -> list[int]:
+    """The indices of columns whose numbers are codes of levels: of these kinds, or all whose levels are texts."""
+    schema = getattr(fed, "schema", None)
+    return [j for j, c in enumerate(schema or ()) if c.levels and (not kinds or c.kind in kinds)]
+
+
+def as_written(fed: Federation, index: int | None, values: np.ndarray) -> np.ndarray:
+    """Values of a column as its cells are written: texts of levels as an array of strings, numbers as they are."""
+    if index is None or index not in with_levels(fed):
+        return values
+    levels = list(fed.schema)[index].levels
+    return np.array([levels[int(v)] for v in values], dtype=np.str_)
+
+
+def where_missing(fed: Federation) -> str:
+    """The column and the client with most missing values, for clients in this process; over a network nothing is told."""
+    gaps = {c.name: np.isnan(to_numpy(c.x)) for c in fed.here()}
+    if not gaps or not any(own.any() for own in gaps.values()):
+        return ""
+    columns = np.sum([own.sum(0) for own in gaps.values()], axis=0)
+    client = max(gaps, key=lambda name: gaps[name].any(1).sum())
+    column = names_of(fed, len(columns))[int(columns.argmax())]
+    return f" (most in column {column!r}, and at client {client!r})"

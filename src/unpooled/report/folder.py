@@ -37,6 +37,12 @@ class RunFolder(NamedTuple):
         return [str(c) for c in known] if known else [f"x{j}" for j in range(getattr(self.model, "n_features_in_", 0))]
 
     @property
+    def features(self) -> list[str]:
+        """The names of what the model has a coefficient for: an indicator for each level but the first, where columns hold texts."""
+        own = getattr(self.model, "columns_", None)
+        return [str(c) for c in own] if own else self.columns
+
+    @property
     def clients(self) -> dict[str, dict]:
         """Client -> what may be shown of it."""
         return self.summary.get("clients", {})

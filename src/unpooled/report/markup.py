@@ -143,10 +143,11 @@ def mark(text: str, good: bool = False) -> str:
 
 
 def number(value: float, digits: int = 4) -> str:
-    """A number with so many significant digits, "-" where there is none."""
+    """A number with so many significant digits or, below 1e9, all those before the point; "-" where there is none."""
     if value is None or value != value:
         return "-"
-    return f"{value:,.0f}" if float(value).is_integer() and abs(value) < 1e9 else f"{value:.{digits}g}"
+    whole = float(value).is_integer() or abs(value) >= 10**digits
+    return f"{value:,.0f}" if whole and abs(value) < 1e9 else f"{value:.{digits}g}"
 
 
 def listed(names: Sequence[str], most: int = 5) -> str:

@@ -5,6 +5,7 @@ from contextlib import suppress
 from itertools import pairwise
 
 import numpy as np
+import pandas as pd
 import pytest
 from numpy.testing import assert_allclose
 from sklearn.datasets import load_breast_cancer
@@ -500,3 +501,19 @@ def test_coarse_levels_do_not_make_a_covariance_indefinite(levels, seed):
     options = {"tol": 0, "max_iter": 25, "random_state": seed}
     model = up.FedEM(families.GaussianMixture(3, reg=1e-6), levels=levels, **options).fit(x, by=by)
     assert model.score(x) > 0  # the start is at about -30
+
+
+def test_frames_with_texts_and_dates_are_scored_as_they_were_fitted():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {
+            "age": rng.normal(60, 9, 90),
+            "sex": rng.choice(["female", "male"], 90),
+            "visit": pd.Timestamp("2024-01-01") + pd.to_timedelta(rng.integers(0, 99, 90), "D"),
+        }
+    )
+    fed = up.federate(frame.assign(site=np.arange(90) % 3), by="site")
+    for model in (up.FedEM(random_state=0, max_iter=20), up.VRFedEM(random_state=0, max_iter=20)):
+        fitted = model.fit(fed)
+        encoded = np.concatenate([c.x for c in fed.here()])
+        assert fitted.score(frame[["visit", "age", "sex"]]) == pytest.approx(fitted.score(encoded), rel=1e-9)

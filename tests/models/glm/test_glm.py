@@ -242,7 +242,9 @@ def test_missing_values_are_refused_or_dropped():
     x, y = problem("normal")
     whole = up.GLM().fit(x[20:], y[20:], by=ragged(900, 7)[20:])
     x[:20, 1] = np.nan
-    with pytest.raises(BadData, match="20 rows have missing values: use missing='drop'"):
+    with pytest.raises(
+        BadData, match=r"20 rows have missing values \(most in column '.*', and at client .*\): use missing='drop'"
+    ):
         up.GLM().fit(x, y, by=ragged(900, 7))
     dropped = up.GLM(missing="drop").fit(x, y, by=ragged(900, 7))
     np.testing.assert_allclose(estimates(dropped), estimates(whole), rtol=1e-10)
@@ -373,4 +375,19 @@ def test_targets_that_are_met_exactly_have_an_infinite_likelihood():
     x = np.random.default_rng(0).normal(size=(30, 2))
     model = up.LinearRegression().fit(x, np.ones(30), by=np.arange(30) % 3)
     assert model.loglik_ == np.inf
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert "inf" in model.summary()
     np.testing.assert_allclose(model.predict(x), 1.0)
+
+
+def test_missing_targets_say_how_to_give_them():
+    with pytest.raises(BadData, match=r"client 'a' has no targets: .* give \(X, y\) for each client, or .* label="):
+        up.GLM().fit({"a": np.arange(5.0)[:, None], "b": np.arange(6.0)[:, None]})
+
+
+def test_a_column_of_texts_is_no_offset():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"age": rng.normal(size=60), "ward": rng.choice(["north", "south"], 60)})
+    with pytest.raises(BadParameter, match=r"offset='ward' is a column of texts \(ward=south\): an offset is a number"):
+        up.GLM("poisson", offset="ward").fit(frame, rng.poisson(2, 60), by=np.arange(60) % 3)

@@ -241,7 +241,10 @@ def test_a_site_without_any_case_and_one_that_is_separated_take_part():
 BAD = {
     "constant": (lambda x, y: (np.column_stack([x, np.ones(len(x))]), y), "column '2' has the same value in every row"),
     "twice": (lambda x, y: (np.column_stack([x, x[:, 0]]), y), "column '2' is a combination of the columns before it"),
-    "missing": (lambda x, y: (np.where(x > 70, np.nan, x), y), "rows have missing values: use missing='drop'"),
+    "missing": (
+        lambda x, y: (np.where(x > 70, np.nan, x), y),
+        "rows have missing values .most in column .*use missing='drop'",
+    ),
     "words": (lambda x, y: (x, np.where(y > 1, "a", "b")), "not one number per row"),
     "negative": (lambda x, y: (x, y - 3), r"targets are not counts 0, 1, 2, \.\.\."),
     "no case": (lambda x, y: (x, 0 * y), "all targets are 0: there is nothing to learn"),

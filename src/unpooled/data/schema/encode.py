@@ -13,7 +13,7 @@ import numpy as np
 
 from unpooled.data.schema.column import NUMBERS, Column, Own, level_text
 from unpooled.data.schema.dates import days, is_date, to_dates
-from unpooled.data.schema.infer import is_number, is_truth, object_numbers
+from unpooled.data.schema.infer import is_number, is_truth, object_numbers, refuse_durations
 from unpooled.data.schema.schema import Schema
 from unpooled.data.schema.texts import Texts, as_texts
 from unpooled.data.schema.units import Conversion, conversion
@@ -83,6 +83,8 @@ def _numbers(column: Column, values: Any, where: str, codes: tuple) -> np.ndarra
             values = values if found is None else found
         if values.dtype.kind in "fiub":
             return _without_numbers(values, codes)
+        if values.dtype.kind == "m":
+            refuse_durations(column.name, where)
         if values.dtype.kind == "M":
             raise BadData(f"column {column.name!r} of {where} holds dates: declare its kind as 'date' in [columns]")
     texts = without_codes(as_texts(values), codes)

@@ -6,7 +6,7 @@ Numbers stay numbers: only 0 and 1 make a column binary. What a number means (a 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from unpooled.errors import BadData
 
 TRUTH = ("false", "true")
 ID_ROWS = 50  # texts that all differ are ids if there are more of them than this
+MOST_PERCENTAGES = 10  # that may be levels, as of a discount; more of them are measured
 GLANCE = 1000  # rows that are looked at before all of them are
 
 
@@ -31,6 +32,8 @@ def infer(name: str, values: Any, where: str) -> Column | None:
     values = np.asarray(values)
     if values.dtype.kind == "M":
         return None if np.isnat(values).all() else Column(name, "date")
+    if values.dtype.kind == "m":
+        refuse_durations(name, where)
     if values.dtype.kind == "b":
         return Column(name, "binary", levels=TRUTH)
     if values.dtype.kind in "fiu":
@@ -38,6 +41,14 @@ def infer(name: str, values: Any, where: str) -> Column | None:
     if values.dtype == object and (numbers := object_numbers(values)) is not None:
         return infer(name, numbers, where)
     return _of_texts(name, as_texts(values), where)
+
+
+def refuse_durations(name: str, where: str) -> NoReturn:
+    """Refuse a column of durations: in which unit they should count is not said."""
+    raise BadData(
+        f"column {name!r} of {where} holds durations (timedelta): give numbers in a unit of your choice, such as days "
+        f"(frame[{name!r}].dt.total_seconds() / 86400)"
+    )
 
 
 def _of_numbers(name: str, values: np.ndarray) -> Column | None:
@@ -95,7 +106,7 @@ def _of_texts(name: str, texts: Texts, where: str) -> Column | None:
         return Column(name, "date")
     _check_dates(name, texts, where)
     rows = int(texts.counts.sum())
-    if len(present) == rows and rows > ID_ROWS and sum(map(_nearly_number, present)) < rows / 2:
+    if len(present) == rows and rows > ID_ROWS and sum(map(_is_measured, present)) < rows / 2:
         return Column(name, "id")
     _check_no_numbers(name, texts, where)
     _check_number(name, len(present), where)
@@ -126,7 +137,7 @@ def _check_dates(name: str, texts: Texts, where: str) -> None:
 
 
 def _check_no_numbers(name: str, texts: Texts, where: str) -> None:
-    """Refuse a column that mixes numbers and texts, or writes numbers with a decimal comma."""
+    """Refuse a column that mixes numbers and texts, or writes numbers with a decimal comma or as percentages."""
     present = texts.present
     numbers = [t for t in present if is_number(t)]
     words = [t for t in present if not is_number(t)]
@@ -140,6 +151,11 @@ def _check_no_numbers(name: str, texts: Texts, where: str) -> None:
         raise BadData(
             f"column {name!r} of {where} holds numbers such as {numbers[0]!r} beside texts such as {_seen(words[0], texts)}: "
             "if the text means missing, write missing = [...] for it in [columns], else kind = 'category'"
+        )
+    if all(_is_percentage(t) for t in words) and len(words) > MOST_PERCENTAGES:
+        raise BadData(
+            f"column {name!r} of {where} holds percentages such as {_seen(words[0], texts)}: write them as numbers, without the "
+            "sign, or say in [columns] that it is a category"
         )
     if numbers:
         raise BadData(
@@ -160,6 +176,16 @@ def _check_number(name: str, count: int, where: str) -> None:
 def _nearly_number(text: str) -> bool:
     """Whether a text is a number, perhaps with a comma for decimals or thousands."""
     return is_number(text) or is_number(text.replace(",", ".", 1)) or is_number(text.replace(",", ""))
+
+
+def _is_measured(text: str) -> bool:
+    """Whether a text is a number or a percentage, and so no id."""
+    return _nearly_number(text) or _is_percentage(text)
+
+
+def _is_percentage(text: str) -> bool:
+    """Whether a text is a number followed by a percent sign."""
+    return text.endswith("%") and _nearly_number(text[:-1].rstrip())
 
 
 def is_number(text: str) -> bool:

@@ -13,7 +13,7 @@ from unpooled.errors import BadData, BadParameter
 from unpooled.estimator import Estimator
 from unpooled.federation import Federation
 from unpooled.maths import searching
-from unpooled.models.column_names import column_index, names_of
+from unpooled.models.column_names import as_written, column_index, names_of, with_levels
 from unpooled.models.describe import patterns, quantile_rules, questions, results, tables
 from unpooled.models.describe.patterns import Patterns
 from unpooled.models.describe.questions import Centres, Cuts, Moments, PairMoments, Prefixes, Slots, Sums
@@ -61,7 +61,7 @@ class Describe(Estimator):
         Least count: a quantile with fewer rows at or beyond it, a level, bin, pattern or pair with fewer rows is
         withheld (NaN, or counted as other). 1 withholds nothing, and `low` and `high` are the smallest and largest value.
     max_levels : int, default=20
-        A column of at most so many different values is one of levels.
+        A column of numbers of at most so many different values is one of levels; a column of texts always is.
     bins : int, default=20
         Of the histograms, between `low` and `high`; 0 leaves them out.
     correlations : bool or None, default=None
@@ -73,6 +73,7 @@ class Describe(Estimator):
     ----------
     table_ : dict of str to ndarray of shape (d,)
         `n` and `missing` values, `mean`, `sd` (by n - 1), `low` and `high`: the min_count-th smallest and largest value.
+        Levels without an order have none of the latter four, and no quantiles: NaN.
     quantiles_ : ndarray of shape (probabilities, d)
         To the last bit those of `numpy.quantile` of the pooled rows (without missing values), in float64.
     levels_ : dict of str to dict
@@ -175,10 +176,14 @@ class Describe(Estimator):
         """One round of the search for levels; a column with too many levels, or too few rows in them, has no levels."""
         state = self._round(fed, state, np.zeros(0), self.min_count)
         search = state.search
-        many = np.bincount(search.list, minlength=len(state.seen)) > self.max_levels
-        held = np.bincount(search.list, search.rows, len(state.seen))
+        d = len(state.seen)
+        many = np.bincount(search.list, minlength=d) > self.max_levels
+        held = np.bincount(search.list, search.rows, d)
         by = column_index(fed, "by", self.by)
-        thin = (held < COVERED * state.seen) & (np.arange(len(held)) != by)
+        grouping = np.arange(d) == by
+        texts = _marked(with_levels(fed), d)
+        many &= ~texts | grouping
+        thin = (held < COVERED * state.seen) & ~texts & ~grouping
         search = searching.chosen(search, ~(many | thin)[search.list])
         if by is not None and not (search.list == by).any():
             raise BadParameter(
@@ -313,16 +318,19 @@ class Describe(Estimator):
         assert state.sums is not None
         assert state.moments is not None
         names = names_of(fed, len(state.seen))
-        _, levels = self._groups(fed, state)
+        by, levels = self._groups(fed, state)
         self.names_, self.n_features_in_, self.n_samples_ = names, len(names), state.rows
         quantiles, ends = self._looked_up(state)
-        found = results.Levels(names, state.column, state.value)
+        texts = _marked(with_levels(fed), len(names))
+        codes = _marked(with_levels(fed, "category"), len(names))
+        found = results.Levels(names, state.column, state.value, texts, codes)
         slots = results.slots(state.sums, state.moments, found, quantiles, ends, self.min_count)
         self.table_ = slots[0]["table"]
         self.quantiles_ = slots[0]["quantiles"]
         self.levels_ = slots[0]["levels"]
         k = len(levels)
-        self.groups_ = {tables.plain(v): slot for v, slot in zip(levels, slots[1 : k + 1])}
+        groups = as_written(fed, by, levels)
+        self.groups_ = {tables.called(v): slot for v, slot in zip(groups, slots[1 : k + 1])}
         self.sites_ = dict(zip(fed.names, slots[k + 1 :])) if self.sites else {}
         edges = self._edges(state) if self.bins else None
         self.histograms_ = results.histograms(edges, state.bins, found, self.min_count)
@@ -353,3 +361,10 @@ class Describe(Estimator):
     def __str__(self) -> str:
         """Table one as text."""
         return tables.text(self) if hasattr(self, "table_") else repr(self)
+
+
+def _marked(columns: list[int], d: int) -> np.ndarray:
+    """(d,) which of d columns these are."""
+    found = np.zeros(d, bool)
+    found[columns] = True
+    return found

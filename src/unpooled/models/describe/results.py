@@ -16,6 +16,8 @@ class Levels(NamedTuple):
     names: list[str]
     column: np.ndarray  # (l,) whose level it is
     value: np.ndarray  # (l,)
+    texts: np.ndarray  # (d,) which columns hold texts: they have levels, perhaps none with enough rows
+    codes: np.ndarray  # (d,) which of them have levels without an order: no mean and no quantiles
 
 
 def means(sums: Sums) -> np.ndarray:
@@ -31,8 +33,10 @@ def slots(
     for i, rows in enumerate(sums.rows):
         table = _table(float(rows), sums.seen[i], means(sums)[i], moments.x[i], moments.xx[i], least)
         table |= {"low": ends[i, 0], "high": ends[i, 1]}
+        table |= {key: np.where(levels.codes, np.nan, table[key]) for key in ("mean", "sd", "low", "high")}
         counted = _level_tables(sums.seen[i], moments.level[i], levels, least)
-        out.append({"rows": float(rows), "table": table, "quantiles": quantiles[i], "levels": counted})
+        ordered = np.where(levels.codes, np.nan, quantiles[i])
+        out.append({"rows": float(rows), "table": table, "quantiles": ordered, "levels": counted})
     return out
 
 
@@ -50,7 +54,7 @@ def _table(rows: float, seen: np.ndarray, mean: np.ndarray, x: np.ndarray, xx: n
 def _level_tables(seen: np.ndarray, counts: np.ndarray, levels: Levels, least: float) -> dict[str, dict]:
     """Rows of each level, by the name of its column."""
     found = {}
-    for j in np.unique(levels.column):
+    for j in np.union1d(levels.column, np.flatnonzero(levels.texts)):
         which = levels.column == j
         other = float(seen[j] - counts[which].sum())
         found[levels.names[j]] = {"values": levels.value[which], "rows": _shown(counts[which], least), "other": other}
@@ -61,7 +65,8 @@ def histograms(edges: np.ndarray | None, rows: np.ndarray | None, levels: Levels
     """Edges (bins + 1,) and rows (bins,) of every column that has a range and no levels."""
     if edges is None or rows is None:
         return {}
-    shown = np.setdiff1d(np.flatnonzero(np.isfinite(edges).all(1)), levels.column)
+    ranged = np.isfinite(edges).all(1) & ~levels.texts
+    shown = np.setdiff1d(np.flatnonzero(ranged), levels.column)
     return {levels.names[j]: {"edges": edges[j], "rows": _shown(rows[j], least)} for j in shown}
 
 

@@ -72,7 +72,7 @@ def cells(about: Any) -> list[list[str]]:
     found = slots(about)
     rows = [["", *found], ["rows", *(_number(s["rows"]) for s in found.values())]]
     for j, name in enumerate(about.names_):
-        rows += _level_lines(about, found, name) if name in about.levels_ else _number_lines(about, found, j, name)
+        rows += _level_lines(about, found, j, name) if name in about.levels_ else _number_lines(about, found, j, name)
         rows += _missing_line(found, j)
     return rows
 
@@ -102,10 +102,10 @@ def _day(days: float) -> str:
     return str(np.datetime64("1970-01-01") + int(np.floor(days))) if np.isfinite(days) else _number(days)
 
 
-def _level_lines(about: Any, found: dict, name: str) -> list[list[str]]:
-    """Lines of a column with levels: rows and percent of each."""
+def _level_lines(about: Any, found: dict, j: int, name: str) -> list[list[str]]:
+    """Lines of a column with levels: rows of each, and percent of the rows that have a value."""
     levels = [s["levels"][name] for s in found.values()]
-    totals = [float(np.nansum(level["rows"])) + level["other"] for level in levels]
+    totals = [float(s["table"]["n"][j]) for s in found.values()]
     lines = [[f"{name}, n (%)", *("" for _ in found)]]
     for i, value in enumerate(levels[0]["values"]):
         lines.append(
@@ -146,6 +146,11 @@ def _share(rows: float, total: float) -> str:
 def plain(value: float) -> str:
     """A level as people write it: 2, 0.5; different levels never look the same."""
     return f"{value:.0f}" if float(value).is_integer() and abs(value) < 1e15 else repr(float(value))
+
+
+def called(value: Any) -> str:
+    """What a group is called: the text of its level, or its number."""
+    return value if isinstance(value, str) else plain(value)
 
 
 def _number(value: float) -> str:

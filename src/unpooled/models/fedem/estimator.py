@@ -14,9 +14,10 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from unpooled import tree
+from unpooled.arrays import is_frame
 from unpooled.choices import describe, resolve
 from unpooled.client import Ask
-from unpooled.estimator import Estimator, Info
+from unpooled.estimator import Estimator, Info, rows_of
 from unpooled.federation import Federation, cohort
 from unpooled.layers.compression import Compressed, Identity, compression_of, memory_step
 from unpooled.models.fedem import (
@@ -321,7 +322,8 @@ class FedEM(Estimator):
         float
         """
         check_is_fitted(self, "params_")
-        rows = np.asarray(X, np.float64) if y is None else np.column_stack([X, y])
+        x = rows_of(self, X, dtype=np.float64, ensure_all_finite=False) if is_frame(X) else np.asarray(X, np.float64)
+        rows = x if y is None else np.column_stack([x, y])
         return self._family().statistics(self.params_, rows, np.ones(len(rows))).loglik / len(rows)
 
     # ---- the parameters as objects ----

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from unpooled.arrays import to_numpy
+from unpooled.data.checks import without_labels
 from unpooled.errors import BadData, BadParameter, suggest
 from unpooled.federation import Federation
+from unpooled.models.column_names import where_missing
 from unpooled.models.glm.families import FAMILIES
 from unpooled.models.glm.questions import Look
 from unpooled.parameters import at_least
@@ -18,10 +20,10 @@ def check_numeric_targets(fed: Federation) -> None:
     """Refuse targets that are not one number per row, for clients in this process."""
     for c in fed.here():
         if c.y is None:
-            raise BadData(f"client {c.name!r} has no targets: requires y to be passed, but the target y is None")
+            raise without_labels(c.name, "targets")
         y = to_numpy(c.y)
         if y.dtype.kind not in "fiub" or y.ndim != 1:
-            kind = f"{y.dtype} of shape {y.shape}"
+            kind = f"{y.dtype} of shape {y.shape}" if y.ndim != 1 else f"such as {y[0]!s}"
             raise BadData(
                 f"client {c.name!r} has targets that are not one number per row ({kind}): give numeric y, or use LogisticRegression"
             )
@@ -32,6 +34,10 @@ def offset_index(offset: str | int | None, columns: list[str] | None) -> int:
     if offset is None:
         return -1
     if isinstance(offset, str):
+        if texts := [c for c in columns or () if c.startswith(f"{offset}=")]:
+            raise BadParameter(
+                f"offset={offset!r} is a column of texts ({', '.join(texts[:3])}): an offset is a number"
+            )
         if offset not in (columns or ()):
             raise BadParameter(f"offset={offset!r} is not a column: {suggest(offset, columns or ())}")
         return list(columns or ()).index(offset)
@@ -39,13 +45,13 @@ def offset_index(offset: str | int | None, columns: list[str] | None) -> int:
     return int(offset)
 
 
-def check_seen(model: Any, seen: Look, q: int) -> None:
+def check_seen(model: Any, seen: Look, q: int, fed: Federation) -> None:
     """Refuse targets outside the family's range, fewer rows than the q coefficients need, and targets that are all the same."""
     family = model.family
     n = float(seen.n)
     y = float(seen.y)
     if seen.missing > 0 and model.missing == "refuse":
-        text = f"{seen.missing:g} rows have missing values: use missing='drop' to leave them out"
+        text = f"{seen.missing:g} rows have missing values{where_missing(fed)}: use missing='drop' to leave them out"
         raise BadData(f"{text}, or fill them in first with MixtureImputer")
     if n <= 0:
         raise BadData("no client has a row without missing values: fill them in first with MixtureImputer")

@@ -13,6 +13,7 @@ import numpy as np
 from unpooled import tree
 from unpooled.arrays import Array, Float, to_numpy
 from unpooled.client import SUM, Client, client
+from unpooled.data.checks import without_labels
 from unpooled.errors import BadData
 from unpooled.federation import Federation
 from unpooled.learners.labels import codes_of, distinct
@@ -160,7 +161,7 @@ def _in_process(clients: Sequence[Client]) -> list:
     """The classes that clients in this process have; measurements are refused."""
     for c in clients:
         if c.y is None:
-            raise BadData(f"client {c.name!r} has no labels: requires y to be passed, but the target y is None")
+            raise without_labels(c.name, "labels")
     labels = np.unique(np.concatenate([distinct(to_numpy(c.y)) for c in clients])).tolist()
     broken = [label for label in labels if isinstance(label, float) and not label.is_integer()]
     if broken:

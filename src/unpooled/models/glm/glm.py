@@ -171,7 +171,7 @@ class GLM(GLMParts, RegressorMixin, Estimator):
         """One SUM of means and of rows that do not suit the family."""
         options = {"family": self._family, "offset": offset_index(self.offset, fed.columns)}
         seen = Look(*(np.asarray(to_numpy(a)) for a in fed.sum(questions.look.using(**options), None)))
-        check_seen(self, seen, self._q(seen))
+        check_seen(self, seen, self._q(seen), fed)
         names = [name for j, name in enumerate(fed.columns or ()) if j != options["offset"]]
         refuse_rare_levels(fed, names, seen.n, seen.x)
         if self._family == "binomial":

@@ -23,6 +23,7 @@ from unpooled.errors import BadData, BadParameter
 from unpooled.estimator import Estimator, Info, rows_of
 from unpooled.federation import Federation, refuse_few
 from unpooled.maths.gaussian import unpack_triangle
+from unpooled.models.column_names import where_missing
 from unpooled.models.glm import classes as questions
 from unpooled.models.glm import newton
 from unpooled.models.glm.classes import Counts, Point
@@ -182,7 +183,7 @@ class LogisticRegression(ClassifierMixin, Estimator):
         """Find the classes and count them, then start at their shares."""
         labels = questions.found(fed, self.classes)
         seen = tree.map(to_numpy, fed.sum(questions.counts.using(classes=labels), None))
-        self._check_seen(seen, labels)
+        self._check_seen(seen, labels, fed)
         refuse_rare_levels(fed, fed.columns or (), seen.n.sum(), seen.x)
         refuse_few(fed, {f"class {label!r}": n for label, n in zip(labels, seen.n.tolist())})
         weight = self._weights(labels, seen.n)
@@ -319,10 +320,12 @@ class LogisticRegression(ClassifierMixin, Estimator):
         given = fed.columns or [f"x{j}" for j in range(len(state.seen.x))]
         return [*(["intercept"] if self.fit_intercept else []), *map(str, given)]
 
-    def _check_seen(self, seen: Counts, labels: list) -> None:
+    def _check_seen(self, seen: Counts, labels: list, fed: Federation) -> None:
         """Refuse missing values where they are not dropped, and classes without rows."""
         if seen.missing > 0 and self.missing == "refuse":
-            text = f"{seen.missing:g} rows have missing values: use missing='drop' to leave them out"
+            text = (
+                f"{seen.missing:g} rows have missing values{where_missing(fed)}: use missing='drop' to leave them out"
+            )
             raise BadData(f"{text}, or fill them in first with MixtureImputer")
         if (seen.n <= 0).any():
             empty = labels[int(np.argmin(seen.n))]

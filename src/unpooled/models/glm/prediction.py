@@ -73,7 +73,8 @@ class FittedGLM:
     def pvalues(self) -> np.ndarray:
         """(q,) two-sided p-values of each coefficient being 0, in the order of `names_`."""
         check_is_fitted(self, "coef_")
-        return 2 * norm.sf(np.abs(self._all_coef()) / np.sqrt(np.diag(self.cov_)))
+        with np.errstate(divide="ignore", invalid="ignore"):  # where targets are met exactly
+            return 2 * norm.sf(np.abs(self._all_coef()) / np.sqrt(np.diag(self.cov_)))
 
     def summary(self, coverage: float = 0.95) -> str:
         """A table of coefficients with standard errors and confidence limits, as text."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from html import escape
+from typing import Any
 
 import numpy as np
 
@@ -27,14 +28,20 @@ def table(title: str, head: Mapping[str, str], names: Sequence[str], rows: np.nd
 
 def _numbers(estimate: float, error: float, p: float, low: float, high: float) -> str:
     """One line of the table: estimate, error, z, p and interval."""
-    z = estimate / error
+    z = _in_errors(estimate, error)
     return f"{estimate:>13.6g}{error:>13.4g}{z:>13.2f}{p:>13.3g}{low:>13.6g}{high:>13.6g}"
+
+
+def _in_errors(estimate: Any, error: Any) -> Any:
+    """Estimates in units of their standard errors; inf or NaN where targets are met exactly and the errors are 0."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return estimate / error
 
 
 def figure(names: Sequence[str], rows: np.ndarray) -> str:
     """The same as HTML, each coefficient with a picture of its interval in units of its standard error."""
     estimate, error, p, low, high = rows.T
-    z = estimate / error
+    z = _in_errors(estimate, error)
     reach = max(3.0, float(np.nanmax(np.abs(z), initial=0.0)) + 2.0)
     cells = (
         (escape(name), *(f"{v:.4g}" for v in (estimate[i], error[i], p[i], low[i], high[i])), _interval(z[i], reach))

@@ -17,7 +17,7 @@ from sklearn.exceptions import ConvergenceWarning
 from unpooled import tree
 from unpooled.arrays import to_numpy
 from unpooled.errors import BadParameter
-from unpooled.estimator import Estimator, Info
+from unpooled.estimator import Estimator, Info, one_table
 from unpooled.federation import Federation, least_rows
 from unpooled.maths import gaussian, mixture
 from unpooled.models.column_names import n_columns, names_of
@@ -356,6 +356,7 @@ class MixedMixture(PersonalWeights, FittedMixedMixture, DensityMixin, Estimator)
 
     def fit_predict(self, X: Any, y: Any = None, **how: Any) -> np.ndarray:
         """Fit to a plain array or frame, and the component of each of its rows."""
+        one_table(self, X)
         return self.fit(X, y, **how).predict(X)
 
     # ---- refusals ----

@@ -14,7 +14,7 @@ from sklearn.base import DensityMixin
 
 from unpooled.arrays import Array
 from unpooled.errors import BadParameter
-from unpooled.estimator import Estimator, Info, Moment
+from unpooled.estimator import Estimator, Info, Moment, one_table
 from unpooled.federation import Federation, find_private, least_rows
 from unpooled.maths import gaussian
 from unpooled.maths.mixture import Params, Stats
@@ -393,6 +393,7 @@ class GaussianMixture(PersonalWeights, MixtureFace, DensityMixin, Estimator):
         labels : ndarray of shape (n,)
             Component of each row.
         """
+        one_table(self, X)
         return self.fit(X, y, **fit_params).predict(X)
 
     def check(self, fed: Federation) -> None:

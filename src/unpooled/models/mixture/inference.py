@@ -116,7 +116,8 @@ class MixtureFace:
         """The weights of a client that took part with personal weights."""
         known: Mapping[str, Array] = getattr(self, "client_weights_", {})
         if client not in known:
-            raise BadParameter(f"no weights are known for client {client!r}: {suggest(client, known)}")
+            remedy = suggest(client, known) if known else "leave out client=, or fit with personal_weights=True"
+            raise BadParameter(f"no weights are known for client {client!r}: {remedy}")
         return known[client]
 
     def _log_joint(self, X: Any, client: str | None) -> Array:

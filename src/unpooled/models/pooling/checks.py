@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 
 from unpooled.arrays import to_numpy
+from unpooled.data.checks import without_labels
 from unpooled.errors import BadData, BadParameter
 from unpooled.federation import Federation
 from unpooled.maths.gaussian import unpack_triangle
-from unpooled.models.column_names import called
+from unpooled.models.column_names import called, where_missing
 from unpooled.models.pooling import homogeneity
 from unpooled.models.pooling.questions import Look, Shift
 
@@ -40,7 +41,7 @@ def check_targets(fed: Federation) -> None:
     """Refuse targets that are no numbers, of the clients in this process."""
     for c in fed.here():
         if c.y is None:
-            raise BadData(f"client {c.name!r} has no targets: requires y to be passed, but the target y is None")
+            raise without_labels(c.name, "targets")
         y = to_numpy(c.y)
         if y.dtype.kind not in "fiub" or y.ndim != 1:
             raise BadData(
@@ -48,11 +49,11 @@ def check_targets(fed: Federation) -> None:
             )
 
 
-def check_look(first: Look, family: str, missing: str) -> None:
+def check_look(first: Look, family: str, missing: str, fed: Federation) -> None:
     """Refuse missing values, targets outside the family, and too few rows or sites."""
     if first.missing > 0 and missing == "refuse":
         raise BadData(
-            f"{first.missing:g} rows have missing values: use missing='drop' to leave them out, or fill them in first "
+            f"{first.missing:g} rows have missing values{where_missing(fed)}: use missing='drop' to leave them out, or fill them in first "
             "with MixtureImputer"
         )
     if first.outside > 0:

@@ -80,7 +80,7 @@ def begin(fed: Federation, plan: Plan, missing: str) -> State:
     """Two looks and the features of x and y: three SUMs."""
     fed = Steady(fed)
     first = numbers(fed.sum(questions.look.using(family=plan.family), None))
-    checks.check_look(first, plan.family, missing)
+    checks.check_look(first, plan.family, missing, fed)
     refuse_rare_levels(fed, names_of(fed, len(first.x)), first.n, first.x)
     if plan.family == "binomial":
         refuse_few(fed, {"outcome 1": float(first.y), "outcome 0": float(first.n - first.y)})

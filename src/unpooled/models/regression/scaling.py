@@ -13,6 +13,7 @@ import numpy as np
 from unpooled import tree
 from unpooled.arrays import Array, Float, doubles, to_numpy
 from unpooled.client import SUM, Client, client
+from unpooled.data.checks import without_labels
 from unpooled.data.designed import refuse_rare_levels
 from unpooled.errors import BadData, DataWarning
 from unpooled.federation import Federation
@@ -144,9 +145,7 @@ def check_targets(fed: Federation) -> None:
     """Refuse missing or non-numeric targets, where the clients are in this process."""
     for c in fed.here():
         if c.y is None:
-            raise BadData(
-                f"client {c.name!r} has no targets: a regression requires y to be passed, but the target y is None"
-            )
+            raise without_labels(c.name, "targets")
         if to_numpy(c.y).dtype.kind not in "fiu" or c.y.ndim > 2:
             kind = to_numpy(c.y).dtype
             raise BadData(

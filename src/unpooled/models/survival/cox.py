@@ -194,7 +194,7 @@ class Cox(FittedCox):
         """Means, steps of time and the likelihood at coefficients 0."""
         fed, options = Steady(fed), self._options(fed)
         first = fed.sum(look.using(columns=options.columns), None)
-        check_look(first, self.missing)
+        check_look(first, self.missing, fed)
         refuse_few(fed, {"the event": float(first.events)})
         if not first.events:
             raise BadData(f"none of {float(first.rows):g} patients has an event: a Cox regression needs some")
@@ -259,7 +259,7 @@ class Cox(FittedCox):
         """
         fed, options = Steady(fed), self._options(fed)
         first = fed.sum(look.using(columns=options.columns), None)
-        check_look(first, self.missing)
+        check_look(first, self.missing, fed)
         if not first.events:
             return 0.0, 0.0
         setting = cox_start.begin(fed, self, options.columns, first)
@@ -334,8 +334,9 @@ class Cox(FittedCox):
         """Warn of coefficients without a finite optimum, and of a fit that did not converge."""
         growing = diverging(state)
         if len(growing):
-            text = f"{called(names, growing)} tells events apart so well that no finite coefficient is best"
-            warnings.warn(f"{text}: leave it out, or give penalizer='auto'", ConvergenceWarning, stacklevel=2)
+            tells, it = ("tell", "them") if len(growing) > 1 else ("tells", "it")
+            text = f"{called(names, growing)} {tells} events apart so well that no finite coefficient is best"
+            warnings.warn(f"{text}: leave {it} out, or give penalizer='auto'", ConvergenceWarning, stacklevel=2)
         elif not self.converged_:
             text = f"the last Newton step was {state.size:.2g} standard errors long"
             warnings.warn(f"{text}: raise max_iter= or tol=", ConvergenceWarning, stacklevel=2)

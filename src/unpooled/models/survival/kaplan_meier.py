@@ -13,6 +13,7 @@ from unpooled.client import SUM, Client, client
 from unpooled.data.tabled import CODES
 from unpooled.estimator import Estimator
 from unpooled.federation import Federation, refuse_few
+from unpooled.models.column_names import as_written, column_index
 from unpooled.models.steady import Steady
 from unpooled.models.survival import times as grid
 from unpooled.models.survival.partial_likelihood import last_step
@@ -103,7 +104,7 @@ class KaplanMeier(Estimator):
     times_ : ndarray of shape (g,)
         When the steps begin.
     groups_ : ndarray of shape (k,)
-        Values of the grouping column; one 0 without it.
+        Values of the grouping column, strings where it holds texts; one 0 without it.
     at_risk_, events_, censored_ : ndarray of shape (k, g)
         Patients at risk, deaths and censored patients by group and step.
     survival_, lower_, upper_, variance_ : ndarray of shape (k, g)
@@ -168,7 +169,7 @@ class KaplanMeier(Estimator):
         steady = Steady(fed)
         columns = columns_of(fed, self, False)
         first = steady.sum(look.using(columns=columns), None)
-        check_look(first, self.missing)
+        check_look(first, self.missing, fed)
         refuse_few(fed, {"the event": float(first.events)})
         levels = np.zeros(1) if self.by is None else grid.levels(steady, columns, float(first.rows))
         starts = grid.steps(steady, columns, float(first.events), self.times) if first.events else np.zeros(1)
@@ -189,7 +190,8 @@ class KaplanMeier(Estimator):
         """Set curves, intervals, medians and the log-rank test."""
         assert state.exits is not None
         self.times_ = state.steps.starts
-        self.groups_ = state.steps.levels
+        by = column_index(fed, "by", self.by)
+        self.groups_ = as_written(fed, by, state.steps.levels)
         self.events_ = state.exits.died.T
         self.censored_ = state.exits.censored.T
         left = self.events_ + self.censored_

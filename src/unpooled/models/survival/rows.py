@@ -13,7 +13,7 @@ from unpooled.arrays import Array, Float, to_numpy
 from unpooled.client import SUM, Client, client
 from unpooled.errors import BadData, BadParameter
 from unpooled.federation import Federation
-from unpooled.models.column_names import column_index
+from unpooled.models.column_names import column_index, dates, where_missing
 from unpooled.parameters import above, one_of
 from unpooled.tree import message
 
@@ -129,7 +129,7 @@ def check_survival(fed: Federation, model: Any) -> None:
     if model.unit is not None:
         above("unit", model.unit, 0)
     _check_times(model.times)
-    columns_of(fed, model, False)
+    _check_no_date(fed, model, columns_of(fed, model, False)["duration"])
     for c in fed.here():
         if model.duration is None and c.y is None:
             raise BadData(
@@ -137,6 +137,15 @@ def check_survival(fed: Federation, model: Any) -> None:
             )
         if c.y is not None and (to_numpy(c.y).dtype.kind not in "fiub" or (c.y.ndim == 2 and c.y.shape[1] > 2)):
             raise BadData(f"client {c.name!r} has a y that is not (time, event) in numbers: give two columns")
+
+
+def _check_no_date(fed: Federation, model: Any, duration: int | None) -> None:
+    """Refuse a column of dates as times: they would be days since 1970."""
+    if duration is not None and fed.columns and fed.columns[duration] in dates(fed):
+        raise BadParameter(
+            f"duration={model.duration!r} is a column of dates: give the time since each patient's start, such as days from entry "
+            "to the last visit"
+        )
 
 
 def _check_times(times: Any) -> None:
@@ -151,12 +160,14 @@ def _check_times(times: Any) -> None:
         raise BadParameter("times= must be a list of rising times at which intervals begin: [0, 30, 60], say")
 
 
-def check_look(first: Look, missing: str) -> None:
+def check_look(first: Look, missing: str, fed: Federation) -> None:
     """Refuse rows that no survival model can be fitted to."""
     rows = float(first.rows)
     gaps = float(first.incomplete)
     if gaps and missing == "refuse":
-        raise BadData(f"{gaps:g} rows have missing values: set missing='drop' to leave them out, or fill them in first")
+        raise BadData(
+            f"{gaps:g} rows have missing values{where_missing(fed)}: set missing='drop' to leave them out, or fill them in first"
+        )
     if rows == 0:
         raise BadData("no row is complete: give times, events and covariates without missing values")
     if first.negative:

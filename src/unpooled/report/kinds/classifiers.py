@@ -71,7 +71,7 @@ def _coefficients(model: Any, run: RunFolder) -> str:
     if coef is None:
         return ""
     values = np.atleast_2d(to_numpy(coef))
-    names = run.columns[: values.shape[1]]
+    names = run.features[: values.shape[1]]
     classes = [str(c) for c in model.classes_]
     heads = classes[1:] if len(values) == 1 else classes
     rows = ((escape(name), *(f"{v:.4g}" for v in values[:, j])) for j, name in enumerate(names))

@@ -23,6 +23,7 @@ MOST_CLIENTS = 40  # shown in a figure
 MOST_LEAVES = 60  # of a dendrogram
 MOST_DISCRETE = 12  # columns with levels
 MOST_LEVELS = 20  # of such a column
+GAUSSIAN = ("real", "positive")  # kinds of columns with means and covariances
 
 
 def sections(model: Any, run: RunFolder) -> list[Section]:
@@ -30,7 +31,7 @@ def sections(model: Any, run: RunFolder) -> list[Section]:
     parts = shapes.parts_of(model)
     if parts is None:
         return [Section("Parameters", _parameters(model))]
-    columns = [str(c) for c in getattr(model, "gaussian_columns_", run.columns)][: parts.means.shape[1]]
+    columns = _gaussian_columns(model, run)[: parts.means.shape[1]]
     return [
         Section("The clusters", _clusters(parts, columns, rows_of(model, run))),
         Section(
@@ -42,6 +43,15 @@ def sections(model: Any, run: RunFolder) -> list[Section]:
         Section("How many clusters", markup.side_by_side(_certainty(model), _dendrogram(model))),
         *measured.density(run),
     ]
+
+
+def _gaussian_columns(model: Any, run: RunFolder) -> list[str]:
+    """The columns that the Gaussians are of, in their order: all of them, or those of numbers where others hold levels or counts."""
+    own = getattr(model, "gaussian_columns_", None)
+    kinds = getattr(model, "kinds_", None) or []
+    if own is None and len(kinds) == len(run.columns):
+        own = [name for name, kind in zip(run.columns, kinds) if kind in GAUSSIAN]
+    return run.columns if own is None else [str(c) for c in own]
 
 
 def rows_of(model: Any, run: RunFolder) -> float | None:
@@ -66,7 +76,10 @@ def _clusters(parts: Parts, columns: list[str], rows: float | None) -> str:
         )
         for k in range(len(share))
     )
-    note = "High and low are half a standard deviation or more from the mean of all rows, very high and very low 1.5 or more."
+    note = (
+        "High and low are half a standard deviation or more from the mean of all rows, very high and very low 1.5 or more. "
+        "Predictions count from 0: cluster 1 is prediction 0."
+    )
     head = ("cluster", "share of rows", "rows, about", "what tells it apart")
     return markup.table(head, table, numbers={1, 2}, caption=note)
 

@@ -76,11 +76,11 @@ def _fit(model: Any) -> str:
     return markup.facts(
         {
             "rows": f"{model.n_rows_:,.0f}",
-            "deviance": f"{model.deviance_:.5g}",
+            "deviance": markup.number(model.deviance_, 5),
             "deviance explained": f"{explained:.1%}",
-            "AIC": f"{model.aic_:.5g}",
-            "BIC": f"{model.bic_:.5g}",
-            "dispersion": f"{model.scale_:.4g}",
+            "AIC": markup.number(model.aic_, 5),
+            "BIC": markup.number(model.bic_, 5),
+            "dispersion": markup.number(model.scale_),
         }
     )
 
@@ -92,7 +92,7 @@ def _bayesian(model: Any, run: RunFolder) -> str:
     coef = np.atleast_1d(np.squeeze(to_numpy(model.coef_)))
     if coef.ndim > 1 or len(coef) != getattr(model, "n_features_in_", 0):  # several outputs, or products of columns
         return ""
-    names = run.columns[: len(coef)]
+    names = run.features[: len(coef)]
     errors = _posterior_errors(model, len(coef))
     if errors is None:
         shown = {name: float(v) for name, v in list(zip(names, coef))[:MOST_COLUMNS]}
@@ -122,11 +122,11 @@ def _posterior_errors(model: Any, d: int) -> np.ndarray | None:
 def _importance(model: Any, run: RunFolder) -> str:
     """The size of a coefficient times its column's spread, or one over the length scale of a kernel."""
     values = importance(model)
-    if values is None or len(values) > len(run.columns) or not len(values):
+    if values is None or len(values) > len(run.features) or not len(values):
         return ""
     order = np.argsort(-values, kind="stable")[:MOST_COLUMNS]
     top = values.max() or 1.0
-    shown = {run.columns[j]: float(values[j] / top) for j in order}
+    shown = {run.features[j]: float(values[j] / top) for j in order}
     picture = svg.bars(shown, notes={name: f"{v:.0%}" for name, v in shown.items()})
     return markup.figure(
         picture, "How much each column moves the prediction over its usual range, the strongest as 100 %."

@@ -36,7 +36,7 @@ def _described(model: Any, run: RunFolder) -> list[Section]:
 
 def _kaplan_meier(model: Any, run: RunFolder) -> list[Section]:
     """Survival curves with intervals, rows and events by group, and the log-rank test."""
-    groups = [f"{model.by} {g:g}" if model.by else "all" for g in to_numpy(model.groups_)]
+    groups = [_group(model.by, g) if model.by is not None else "all" for g in to_numpy(model.groups_)]
     bands = zip(to_numpy(model.survival_), to_numpy(model.lower_), to_numpy(model.upper_))
     curve = statistics.curves(to_numpy(model.times_), dict(zip(groups, bands)))
     at_risk = to_numpy(model.at_risk_)
@@ -55,6 +55,11 @@ def _kaplan_meier(model: Any, run: RunFolder) -> list[Section]:
     result = "" if test is None else markup.paragraph(f"Log-rank test: {_test(test)}.")
     caption = "The share without an event by time, with its 95 % interval."
     return [Section("Survival", markup.figure(curve, caption) + table + result)]
+
+
+def _group(by: Any, value: Any) -> str:
+    """What a group is called: the column and its value, a text or a number."""
+    return f"{by} {value}" if isinstance(value, str) else f"{by} {value:g}"
 
 
 def _test(test: Any) -> str:
