@@ -42,7 +42,7 @@ from unpooled.models.open_mixture.new_clients import with_new_clusters
 from unpooled.models.open_mixture.phases import Done, Search, State, question
 from unpooled.models.open_mixture.results import OpenResult
 from unpooled.models.open_mixture.site_offsets import find_offsets, say_offsets
-from unpooled.models.open_mixture.units import Units, find_units, multiplied, packed_products
+from unpooled.models.open_mixture.units import Units, find_units, multiplied, packed_products, units_option
 
 
 class OpenMixture(OpenResult, Estimator):
@@ -300,7 +300,7 @@ class OpenMixture(OpenResult, Estimator):
         """Set the clusters that there are with the new clients; returns them in the units of the first fit."""
         within = self.within_ / packed_products(self.column_scale_)
         scaled = multiplied(known, 1 / self.column_scale_)
-        units = self.column_scale_.tolist()
+        units = units_option(self.column_scale_, self.column_step_)
         final = with_new_clusters(fed, scaled, within, self.max_local, self.min_count, units)
         self._set_clusters(multiplied(final, self.column_scale_))
         n = len(known.proposal.params.means)

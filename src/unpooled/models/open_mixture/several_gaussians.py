@@ -1,7 +1,8 @@
 """Clusters that one Gaussian does not describe, so that BIC spends several; sends nothing.
 
-A Gaussian at whose own mean another one is more than DENSER times as dense has no mode of its own. It describes tails, or rows between
-clusters, and belongs in parts to the clusters that it overlaps with.
+A Gaussian at whose own mean another one is more than DENSER times as dense has no mode of its own. If its rows are mistaken for those of
+others, it describes tails, or rows between clusters, and belongs in parts to the clusters that it overlaps with. If they hardly ever are,
+it is a wide cluster around a narrow one: in many columns rows are far from their mean.
 """
 
 from __future__ import annotations
@@ -9,17 +10,17 @@ from __future__ import annotations
 import numpy as np
 
 from unpooled.arrays import to_numpy
-from unpooled.maths import gaussian
+from unpooled.maths import gaussian, mixture
 from unpooled.models.open_mixture.candidates import GAUSSIANS, SHARED, Candidate
 from unpooled.models.open_mixture.client_weights import atom_log_densities
-from unpooled.models.open_mixture.constants import DENSER, TINY
+from unpooled.models.open_mixture.constants import CONFUSED, DENSER, N_PROBES, TINY
 
 
 def as_clusters(c: Candidate) -> Candidate:
     """The candidate with one topic per cluster, if it is made of Gaussians."""
     if c.structure not in (GAUSSIANS, SHARED):
         return c
-    is_cluster = have_modes(c)
+    is_cluster = are_clusters(c)
     weights = to_numpy(c.proposal.params.weights)
     parts = _overlaps(c) * is_cluster * weights  # (k, k): of each Gaussian, to each cluster
     parts = np.where(is_cluster[:, None], np.eye(len(weights)), parts / parts.sum(1, keepdims=True))
@@ -31,7 +32,23 @@ def as_clusters(c: Candidate) -> Candidate:
 
 def n_clusters(c: Candidate) -> int:
     """The number of clusters of a candidate made of Gaussians, 0 for others."""
-    return int(have_modes(c).sum()) if c.structure in (GAUSSIANS, SHARED) else 0
+    return int(are_clusters(c).sum()) if c.structure in (GAUSSIANS, SHARED) else 0
+
+
+def are_clusters(c: Candidate) -> np.ndarray:
+    """(k,) whether each Gaussian has a mode of its own, or rows that are hardly ever mistaken for those of others."""
+    found = have_modes(c)
+    found[~found] = [error_rate(c, k) < CONFUSED for k in np.flatnonzero(~found)]
+    return found
+
+
+def error_rate(c: Candidate, k: int) -> float:
+    """The fraction of rows drawn from one Gaussian that are likelier to be of another (Hennig, 2010)."""
+    params = c.proposal.params
+    half = np.random.default_rng(0).normal(size=(N_PROBES // 2, params.means.shape[1]))
+    factor = np.linalg.cholesky(gaussian.full_covs(params, c.shape)[k])
+    rows = params.means[k] + np.concatenate([half, -half]) @ factor.T
+    return float((mixture.log_joint(params, rows, c.shape).argmax(1) != k).mean())
 
 
 def have_modes(c: Candidate) -> np.ndarray:
