@@ -97,6 +97,8 @@ MAX_NUMBERS = 80 * 231  # numbers in one answer about split atoms: 80 atoms in 2
 HALF_MEAN = np.sqrt(2 / np.pi)  # distance of a half Gaussian's mean from the centre, in standard deviations
 N_DRAWS = 5000  # rows that the server samples from the atoms
 MAX_GAUSSIANS = 40
+SMALL_TABLE = 1000  # up to this many rows there are further starts: in local optima of a small table chance decides
+N_ATTEMPTS = 5  # fits of each number of Gaussians to the sample, in a small table
 PATIENCE = 3  # numbers of Gaussians in a row without a better BIC that end the search
 MERGE_RANGE = 5  # numbers above and below the best one that are also reached by merging pairs
 
