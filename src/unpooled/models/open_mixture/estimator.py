@@ -125,6 +125,9 @@ class OpenMixture(OpenResult, Estimator):
     column_scale_ : array of shape (n_features,)
         What columns were divided by in the rounds, so that the clusters do not depend on units: their standard deviations over all
         clients. All are 1 with mixed columns, and if all covariances are to be spherical.
+    column_step_ : array of shape (n_features,)
+        Distance of neighbouring values in columns of few values, over `column_scale_`; 0 in other columns. In the fit, rows are spread
+        evenly over the intervals of their values.
     rows_ : float
         Rows of all clients.
     within_ : array or None

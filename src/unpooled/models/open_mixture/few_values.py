@@ -2,7 +2,8 @@
 
 Rows that share a value have no spread in its column, so that a Gaussian of them has a density without bound, and BIC prefers clusters
 that are single values of the column. So rows are spread evenly over the interval of their value. The numbers by which they move stay
-the same for the whole fit, and in every other one. Sends one SUM (`open_mixture.steps`): how far apart neighbouring values are.
+the same for the whole fit, and in every other one. Sends one SUM (`open_mixture.steps`): how far apart neighbouring values are, as a power
+of two, which is no difference of two rows.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ class Steps(NamedTuple):
 
     varied: Float[Array, "d", ">=0"]  # clients at which the column varies
     few: Float[Array, "d", ">=0"]  # those at which it has few values
-    step: Float[Array, "d", ">=0"]  # sum of the smallest distances there
+    step: Float[Array, "d", ">=0"]  # sum of the smallest distances there, in units of `scale`
 
 
 @client("open_mixture.steps", SUM, batched=False)
-def steps(nothing: None, client: Client) -> Steps:
-    """The smallest distance between two values of each column in which the client has few."""
-    x = to_numpy(client.x).astype(float)[to_numpy(client.w) > 0]
+def steps(nothing: None, client: Client, *, scale: Sequence[float]) -> Steps:
+    """The smallest distance between two values of each column in which the client has few; columns are divided by `scale`."""
+    x = to_numpy(client.x).astype(float)[to_numpy(client.w) > 0] / np.asarray(scale)
     values = [column[~np.isnan(column)] for column in x.T]
     found = np.array([smallest_step(v) for v in values])
     varied = [len(v) > 0 and np.ptp(v) > 0 for v in values]
@@ -39,17 +40,17 @@ def steps(nothing: None, client: Client) -> Steps:
 
 
 def smallest_step(values: np.ndarray) -> float:
-    """The smallest distance between two of the values; 0 if they are all the same, or not few."""
+    """The power of two next to the smallest distance between two of the values; 0 if they are all the same, or not few."""
     distinct = np.unique(values)
     if len(distinct) < 2 or ROWS_PER_VALUE * len(distinct) > len(values):
         return 0.0
     gaps = np.diff(distinct)
-    return float(gaps[gaps > SAME_VALUE * np.ptp(distinct)].min())
+    return float(2.0 ** np.round(np.log2(gaps[gaps > SAME_VALUE * np.ptp(distinct)].min())))
 
 
-def find_steps(fed: Federation) -> np.ndarray:
+def find_steps(fed: Federation, scale: np.ndarray) -> np.ndarray:
     """(d,) the mean step over the clients with few values, 0 in columns in which they are a minority."""
-    total = fed.sum(steps, None)
+    total = fed.sum(steps.using(scale=scale.tolist()), None)
     varied, few, step = (to_numpy(a) for a in total)
     return np.where(2 * few >= np.maximum(varied, 1), step / np.maximum(few, 1), 0.0)
 

@@ -48,7 +48,7 @@ def find_units(fed: Federation, n_columns: int, shapes: Sequence[str]) -> Units:
     deviation = mean_and_deviation(total)[1]
     keep = set(shapes) == {"spherical"}
     scale = np.ones(n_columns) if keep else deviation
-    return Units(scale, find_steps(fed) / scale, np.asarray(total.n, float))
+    return Units(scale, find_steps(fed, scale), np.asarray(total.n, float))
 
 
 def multiplied(c: Candidate, scale: np.ndarray) -> Candidate:
