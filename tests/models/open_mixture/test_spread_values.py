@@ -17,7 +17,7 @@ def three_clusters(rng, n):
     return np.column_stack([numbers, rng.random(n) < RARE, rng.poisson(0.1, size=n)]), z
 
 
-@pytest.mark.parametrize("n_clients, rows", [(4, 100), (10, 40)])
+@pytest.mark.parametrize(("n_clients", "rows"), [(4, 100), (10, 40)])
 def test_columns_of_few_values_do_not_hide_the_clusters_of_the_others(n_clients, rows):
     rng = np.random.default_rng(0)
     sites = {f"site {i}": three_clusters(rng, rows) for i in range(n_clients)}

@@ -27,7 +27,13 @@ from unpooled.models.open_mixture.questions import MIN_POSITIVE, without_offset
 
 @client("open_mixture.describe_unexplained", GATHER, batched=False)
 def describe_unexplained(
-    known: Proposal, client: Client, *, shape: str, max_local: int, min_count: float, units: Sequence[Sequence[float]] = ()
+    known: Proposal,
+    client: Client,
+    *,
+    shape: str,
+    max_local: int,
+    min_count: float,
+    units: Sequence[Sequence[float]] = (),
 ) -> Description:
     """Components of a local mixture that explain their rows better than all known clusters, by BIC and by NEW_CLUSTER_GAIN."""
     x, w = rows_with_weight(client, units)
