@@ -39,7 +39,7 @@ def test_other_gaussians_are_parts_of_the_clusters_and_no_row_is_lost(structure)
     shares = common_shares(topics, WEIGHTS)
     np.testing.assert_allclose(shares @ topics, WEIGHTS)
     parts = shares[:, None] * topics / WEIGHTS  # of each Gaussian, in each cluster
-    assert parts[0, 3] > 0.99  # around the first cluster
+    assert parts[0, 3] > 0.95  # around the first cluster
     assert 0.3 < parts[0, 2] < 0.8  # between the two
 
 

@@ -18,6 +18,7 @@ from unpooled.models.open_mixture.client_weights import atom_log_densities
 from unpooled.models.open_mixture.constants import CONFUSED, DENSER, N_PROBES, TINY
 
 NONE = -1  # no cluster of its own
+RARELY = 1e-6  # added to the fractions of rows that are mistaken, so that none is 0
 
 
 def as_clusters(c: Candidate) -> Candidate:
@@ -26,9 +27,9 @@ def as_clusters(c: Candidate) -> Candidate:
         return c
     cluster = cluster_of(c)
     weights = to_numpy(c.proposal.params.weights)
-    member = (cluster[:, None] == np.arange(cluster.max() + 1)) * 1.0  # (k, clusters)
-    shared = (_overlaps(c) * weights) @ member
-    parts = np.where(cluster[:, None] == NONE, shared / shared.sum(1, keepdims=True), member)
+    parts = (cluster[:, None] == np.arange(cluster.max() + 1)) * 1.0  # (k, clusters)
+    if not parts.any(1).all():
+        parts[cluster == NONE] = _parts_of_clusters(c, cluster == NONE, parts[cluster != NONE])
     joint = (parts * weights[:, None]).T  # (clusters, k)
     topics = joint / np.maximum(joint.sum(1, keepdims=True), TINY)
     is_same = len(topics) == len(weights)
@@ -72,12 +73,13 @@ def have_modes(c: Candidate) -> np.ndarray:
     return log_joint.max(-1) - np.diag(log_joint) <= np.log(DENSER)
 
 
-def _overlaps(c: Candidate) -> np.ndarray:
-    """(k, k) integrals of the products of two Gaussians' densities, each row divided by its largest."""
-    params = c.proposal.params
-    covs = gaussian.full_covs(params, c.shape)
-    difference = params.means[:, None] - params.means[None]  # (k, k, d)
-    sums = covs[:, None] + covs[None]
-    solved = np.linalg.solve(sums, difference[..., None])[..., 0]
-    log_overlap = -0.5 * (np.einsum("ijd,ijd->ij", difference, solved) + np.linalg.slogdet(sums)[1])
-    return np.exp(log_overlap - log_overlap.max(1, keepdims=True)) + TINY
+def _parts_of_clusters(c: Candidate, is_part: np.ndarray, member: np.ndarray) -> np.ndarray:
+    """(parts, clusters) of each Gaussian that is a part, the fraction that belongs to each cluster.
+
+    Its rows belong to the clusters that they are mistaken for; those that are mistaken for another part, to what that belongs to.
+    """
+    k = np.flatnonzero(is_part)
+    mistaken = np.stack([mistaken_for(c, i) for i in k]) + RARELY * to_numpy(c.proposal.params.weights)
+    mistaken[np.arange(len(k)), k] = 0.0
+    mistaken /= mistaken.sum(1, keepdims=True)
+    return np.linalg.solve(np.eye(len(k)) - mistaken[:, is_part], mistaken[:, ~is_part] @ member)
