@@ -12,6 +12,7 @@ What is sent
 question                              kind    answer
 ====================================  ======  =====================================================================================
 ``tables.moments``                    SUM     once: number, sum and sum of squares of each column, to scale it by
+``open_mixture.steps``                SUM     once: per column, at how many clients it has few values, and the distance of neighbouring ones
 ``open_mixture.describe``             GATHER  once: counts and means of local clusters, and scatters of the components of a local mixture
 ``open_mixture.align``                SUM     24 times: statistics of mixtures with and without an offset and scale per client
 ``open_mixture.check_offsets``        SUM     once: the log-likelihood of rows under the offset and scale that the client's other rows give
@@ -32,6 +33,7 @@ the sums that `MixedMixture` starts from.
 Reading order
 -------------
 1. `estimator`: the public class; one round is one SUM.
+   `units` and `few_values`: what is done to columns before everything else.
 2. `phases`: the phases of a fit, in order, and what each one passes to the next.
 3. `candidates`: a candidate model, its M-step and its BIC; `covariances`: how covariances are shrunk.
 4. `descriptions` and `questions`: what clients are asked; `client_weights`: the clients' own mixing weights.

@@ -10,6 +10,7 @@ import numpy as np
 TINY = 1e-300  # keeps quotients and logarithms finite
 SHAPES = ("spherical", "diag", "full")  # covariance types
 STRUCTURES = ("auto", "gaussians", "topics")
+PARTITION_SEED = 0  # of how clients divide their rows, and spread those of columns of few values
 
 # ---- rounds of each phase (see `phases`) ----
 
@@ -63,6 +64,11 @@ FIRST_WEIGHT_STEPS = 5  # EM steps when a client first sees a candidate
 PRIOR_SHARE_ROWS = 1.0  # rows of the common weights that are added to a client's own when held-out rows are scored
 FINAL_WEIGHT_STEPS = 30  # EM steps under the final model
 
+# ---- columns of few values ----
+
+ROWS_PER_VALUE = 5  # a client's column has few values if it has this many rows per distinct one
+SAME_VALUE = 1e-9  # values that differ by less, over the range of the column, are one
+
 # ---- merging of components ----
 
 PRIOR_MEAN_ROWS = 0.01  # rows that the prior of a mean counts as
@@ -91,12 +97,16 @@ MAX_NUMBERS = 80 * 231  # numbers in one answer about split atoms: 80 atoms in 2
 HALF_MEAN = np.sqrt(2 / np.pi)  # distance of a half Gaussian's mean from the centre, in standard deviations
 N_DRAWS = 5000  # rows that the server samples from the atoms
 MAX_GAUSSIANS = 40
+SMALL_TABLE = 1000  # up to this many rows there are further starts: in local optima of a small table chance decides
+N_ATTEMPTS = 5  # fits of each number of Gaussians to the sample, in a small table
 PATIENCE = 3  # numbers of Gaussians in a row without a better BIC that end the search
 MERGE_RANGE = 5  # numbers above and below the best one that are also reached by merging pairs
 
 # ---- clusters of several Gaussians ----
 
 DENSER = 2.0  # a Gaussian is no cluster if at its mean another one is more than this many times as dense
+CONFUSED = 0.025  # but it is, if a smaller fraction of its rows is mistaken for others' (Hennig, 2010, merges components from there)
+N_PROBES = 1000  # rows drawn to find that fraction
 
 # ---- mixed columns ----
 

@@ -17,12 +17,10 @@ import numpy as np
 from unpooled.arrays import Array, Float, Int, to_numpy
 from unpooled.client import GATHER, Client, client
 from unpooled.maths import gaussian, local_mixture
-from unpooled.models.open_mixture.constants import MIN_CENTRES, MIN_ROWS_PER_CENTRE, ROWS_PER_CENTRE
+from unpooled.models.open_mixture.constants import MIN_CENTRES, MIN_ROWS_PER_CENTRE, PARTITION_SEED, ROWS_PER_CENTRE
 from unpooled.models.open_mixture.gaps import filled
 from unpooled.models.open_mixture.questions import MIN_POSITIVE, scaled_rows, without_offset
 from unpooled.tree import message
-
-PARTITION_SEED = 0  # of every partition
 
 
 @message("open_mixture.Description")
@@ -49,7 +47,7 @@ def describe(
     max_local: int,
     max_centres: int,
     min_count: float,
-    units: Sequence[float] = (),
+    units: Sequence[Sequence[float]] = (),
 ) -> Description:
     """Components of a local mixture (K by BIC) and k-means centres of each, of at least min_count rows.
 
@@ -65,9 +63,9 @@ def describe(
     return description(without_offset(x, client), w, component, centre)
 
 
-def rows_with_weight(client: Client, units: Sequence[float]) -> tuple[np.ndarray, np.ndarray]:
+def rows_with_weight(client: Client, units: Sequence[Sequence[float]]) -> tuple[np.ndarray, np.ndarray]:
     """(x, w) of the rows whose weight is not 0, in these units, gaps filled in by the client's own rows."""
-    x = scaled_rows(to_numpy(client.x).astype(float), units)
+    x = to_numpy(scaled_rows(client, units)).astype(float)
     w = to_numpy(client.w).astype(float)
     return filled(x[w > 0], w[w > 0], client.name), w[w > 0]
 

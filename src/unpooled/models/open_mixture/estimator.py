@@ -42,7 +42,7 @@ from unpooled.models.open_mixture.new_clients import with_new_clusters
 from unpooled.models.open_mixture.phases import Done, Search, State, question
 from unpooled.models.open_mixture.results import OpenResult
 from unpooled.models.open_mixture.site_offsets import find_offsets, say_offsets
-from unpooled.models.open_mixture.units import Units, find_units, multiplied, packed_products
+from unpooled.models.open_mixture.units import Units, find_units, multiplied, packed_products, units_option
 
 
 class OpenMixture(OpenResult, Estimator):
@@ -125,6 +125,9 @@ class OpenMixture(OpenResult, Estimator):
     column_scale_ : array of shape (n_features,)
         What columns were divided by in the rounds, so that the clusters do not depend on units: their standard deviations over all
         clients. All are 1 with mixed columns, and if all covariances are to be spherical.
+    column_step_ : array of shape (n_features,)
+        Distance of neighbouring values in columns of few values, over `column_scale_`; 0 in other columns. In the fit, rows are spread
+        evenly over the intervals of their values.
     rows_ : float
         Rows of all clients.
     within_ : array or None
@@ -300,7 +303,7 @@ class OpenMixture(OpenResult, Estimator):
         """Set the clusters that there are with the new clients; returns them in the units of the first fit."""
         within = self.within_ / packed_products(self.column_scale_)
         scaled = multiplied(known, 1 / self.column_scale_)
-        units = self.column_scale_.tolist()
+        units = units_option(self.column_scale_, self.column_step_)
         final = with_new_clusters(fed, scaled, within, self.max_local, self.min_count, units)
         self._set_clusters(multiplied(final, self.column_scale_))
         n = len(known.proposal.params.means)

@@ -60,7 +60,7 @@ class Grouping(NamedTuple):
     resampled: dict[str, float]  # number of topics -> fraction of resampled federations that have it
 
 
-def holder_sums(fed: Federation, candidates: Sequence[Candidate], units: Sequence[float]) -> list[Held]:
+def holder_sums(fed: Federation, candidates: Sequence[Candidate], units: Sequence[Sequence[float]]) -> list[Held]:
     """How clients differ in each candidate's Gaussians; all candidates in one SUM."""
     proposals = tuple(c.proposal for c in candidates)
     totals = fed.sum(atom_products.using(shapes=[c.shape for c in candidates], units=units), proposals)
@@ -79,7 +79,7 @@ def client_counts(
     candidates: Sequence[Candidate],
     merges: Sequence[Merges],
     min_count: float,
-    units: Sequence[float],
+    units: Sequence[Sequence[float]],
 ) -> list[np.ndarray]:
     """(clients, k) rows of each client in each Gaussian, of all candidates in one GATHER."""
     trees = tuple(Tree(c.proposal, m.left, m.right) for c, m in zip(candidates, merges))

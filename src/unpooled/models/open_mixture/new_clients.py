@@ -14,9 +14,8 @@ from unpooled.maths.mixture import Params
 from unpooled.models.open_mixture import merging
 from unpooled.models.open_mixture.candidates import Candidate
 from unpooled.models.open_mixture.client_weights import Proposal, atom_weights, local_em
-from unpooled.models.open_mixture.constants import FINAL_WEIGHT_STEPS, NEW_CLUSTER_GAIN
+from unpooled.models.open_mixture.constants import FINAL_WEIGHT_STEPS, NEW_CLUSTER_GAIN, PARTITION_SEED
 from unpooled.models.open_mixture.descriptions import (
-    PARTITION_SEED,
     Description,
     description,
     draw_components,
@@ -28,7 +27,13 @@ from unpooled.models.open_mixture.questions import MIN_POSITIVE, without_offset
 
 @client("open_mixture.describe_unexplained", GATHER, batched=False)
 def describe_unexplained(
-    known: Proposal, client: Client, *, shape: str, max_local: int, min_count: float, units: Sequence[float] = ()
+    known: Proposal,
+    client: Client,
+    *,
+    shape: str,
+    max_local: int,
+    min_count: float,
+    units: Sequence[Sequence[float]] = (),
 ) -> Description:
     """Components of a local mixture that explain their rows better than all known clusters, by BIC and by NEW_CLUSTER_GAIN."""
     x, w = rows_with_weight(client, units)
@@ -55,7 +60,7 @@ def _known_log_density(known: Proposal, x: np.ndarray, w: np.ndarray, shape: str
 
 
 def with_new_clusters(
-    fed: Federation, known: Candidate, within: Array, max_local: int, min_count: float, units: Sequence[float]
+    fed: Federation, known: Candidate, within: Array, max_local: int, min_count: float, units: Sequence[Sequence[float]]
 ) -> Candidate:
     """The known model, followed by the new clusters that the clients of `fed` bring."""
     question = describe_unexplained.using(shape=known.shape, max_local=max_local, min_count=min_count, units=units)

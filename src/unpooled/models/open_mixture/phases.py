@@ -328,7 +328,7 @@ Phase = Search | Settle | Compare | Split | Shared | Refit | Done
 # ---- what all phases have in common ----
 
 
-def question(phase: Phase, units: Sequence[float]) -> Any:
+def question(phase: Phase, units: Sequence[Sequence[float]]) -> Any:
     """The SUM of this round; clients keep their weights of the final Gaussians while these are not asked about."""
     candidates = phase.candidates
     return candidate_stats.using(

@@ -33,6 +33,7 @@ from unpooled.models.open_mixture.constants import (
     GOLDEN_RATIO,
     TINY,
 )
+from unpooled.models.open_mixture.few_values import spread_out
 from unpooled.tree import message
 
 OFFSET = "offset"  # where a client keeps its own offset (d,), if it has one
@@ -40,14 +41,17 @@ FACTOR = "factor"  # where it keeps what its columns are multiplied by (d,), if 
 MIN_POSITIVE = 1e-9  # a count below this is none, even if min_count is 0
 
 
-def aligned_rows(client: Client, units: Sequence[float]) -> Array:
+def aligned_rows(client: Client, units: Sequence[Sequence[float]]) -> Array:
     """The client's rows in these units, without its offset and scale."""
-    return without_offset(scaled_rows(client.x, units), client)
+    return without_offset(scaled_rows(client, units), client)
 
 
-def scaled_rows(x: Array, units: Sequence[float]) -> Array:
-    """Rows whose columns are divided by the units; as they are where there are none."""
-    return x / np.asarray(units) if len(units) else x
+def scaled_rows(client: Client, units: Sequence[Sequence[float]]) -> Array:
+    """The client's rows in these units (see `Units.option`), columns of few values spread out; as they are where there are none."""
+    if not len(units):
+        return client.x
+    scale, step = units
+    return spread_out(client.x / np.asarray(scale), client, step)
 
 
 def without_offset(x: Array, client: Client) -> Array:
@@ -85,7 +89,7 @@ def candidate_stats(
     validated: list,
     held_out: float,
     keep: list,
-    units: Sequence[float] = (),
+    units: Sequence[Sequence[float]] = (),
 ) -> dict[str, CandidateStats]:
     """An E-step of every candidate under the client's own weights, which are updated and kept in its state.
 
@@ -158,7 +162,7 @@ class Products(NamedTuple):
 
 @client("open_mixture.atom_products", SUM)
 def atom_products(
-    proposals: tuple[Proposal, ...], client: Client, *, shapes: list, units: Sequence[float] = ()
+    proposals: tuple[Proposal, ...], client: Client, *, shapes: list, units: Sequence[Sequence[float]] = ()
 ) -> tuple[Products, ...]:
     """Sums of the rows' responsibilities, of their outer products, and the outer product of the client's sums."""
     x = aligned_rows(client, units)
@@ -199,7 +203,7 @@ class Counts(NamedTuple):
 
 @client("open_mixture.count_atoms", GATHER, batched=False)
 def count_atoms(
-    trees: tuple[Tree, ...], client: Client, *, shapes: list, min_count: float, units: Sequence[float] = ()
+    trees: tuple[Tree, ...], client: Client, *, shapes: list, min_count: float, units: Sequence[Sequence[float]] = ()
 ) -> tuple[Counts, ...]:
     """The expected number of the client's rows in every Gaussian under the common weights, as far as min_count allows."""
     found, x = [], aligned_rows(client, units)
@@ -264,7 +268,7 @@ def holdings(
     id: str,
     common_weights: bool,
     min_count: float,
-    units: Sequence[float] = (),
+    units: Sequence[Sequence[float]] = (),
 ) -> Holdings:
     """Expected rows in each cluster, under the client's own weights or those common to all, without counts below min_count.
 

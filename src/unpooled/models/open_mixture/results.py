@@ -20,7 +20,7 @@ from unpooled.models.open_mixture.mixed_questions import mixed_holdings
 from unpooled.models.open_mixture.phases import State, result
 from unpooled.models.open_mixture.questions import FACTOR, OFFSET, Holdings, holdings, state_key
 from unpooled.models.open_mixture.several_gaussians import as_clusters
-from unpooled.models.open_mixture.units import multiplied, packed_products
+from unpooled.models.open_mixture.units import multiplied, packed_products, units_option
 
 
 class OpenResult(OpenFace):
@@ -40,7 +40,7 @@ class OpenResult(OpenFace):
         self.alike_ = final.structure == SHARED
         final = as_clusters(final)
         units = state.units
-        self.column_scale_ = units.scale
+        self.column_scale_, self.column_step_ = units.scale, units.step
         self._set_clusters(multiplied(final, units.scale))
         self.certainty_ = certainty(final, state.evaluated, state.groupings, state.rows)
         self.merges_ = dendrogram(final, state.rows, state.paths, state.groupings)
@@ -64,7 +64,7 @@ class OpenResult(OpenFace):
         self.rows_ = state.rows
         self.within_ = None
         self.site_offset_scale_ = self.site_log_scale_ = np.zeros(len(state.kinds))
-        self.column_scale_ = np.ones(len(state.kinds))
+        self.column_scale_, self.column_step_ = np.ones(len(state.kinds)), np.zeros(len(state.kinds))
         ask = mixed_holdings.using(
             columns=state.columns.option,
             shape=state.shape,
@@ -109,7 +109,7 @@ class OpenResult(OpenFace):
             id=final.state_id,
             common_weights=final.structure == SHARED,
             min_count=min_count,
-            units=self.column_scale_.tolist(),
+            units=units_option(self.column_scale_, self.column_step_),
         )
         self._keep_clients(fed, fed.gather(ask, final.proposal), state_key(final.state_id))
 

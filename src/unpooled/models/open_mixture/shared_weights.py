@@ -3,7 +3,8 @@
 The atoms are split until each has few rows. The server samples rows from them and fits mixtures of 1, 2, ... Gaussians to the sample.
 With so many columns that the atoms stay coarse, the sample decides the numbers of Gaussians to try and nothing else: the mixtures
 then start, as on pooled rows, from k-means, namely of the clients' centres. Where a Gaussian has fewer rows than its covariance has
-numbers, there is a second start from these centres, with one covariance for all Gaussians in the first rounds.
+numbers, and in small tables, there are further starts from these centres, with one covariance for all Gaussians in the first rounds. In
+small tables the server also fits every mixture several times and keeps the best.
 """
 
 from __future__ import annotations
@@ -23,10 +24,12 @@ from unpooled.models.open_mixture.constants import (
     MAX_GAUSSIANS,
     MAX_NUMBERS,
     MERGE_RANGE,
+    N_ATTEMPTS,
     N_DRAWS,
     N_TIED_STARTS,
     PATIENCE,
     ROWS_PER_PIECE,
+    SMALL_TABLE,
     TIED_ROWS,
 )
 from unpooled.models.open_mixture.covariances import with_floor
@@ -94,19 +97,26 @@ def server_mixtures(
 
 
 def tied_starts(mixtures: ScoredMixtures, centres: Centres, rows: float, rng: np.random.Generator) -> ScoredMixtures:
-    """Further starts of the sizes with few rows: k-means of the clients' centres, and one covariance for all Gaussians at first.
+    """Further starts in small tables and of the sizes with few rows: k-means of centres, one covariance for all Gaussians at first.
 
     Half of them are from k-means of whitened centres: clusters may be narrow in directions in which no column is.
     """
     d = centres.mean.shape[1]
     few = {
-        id: found for id, found in mixtures.items() if has_few_rows(found[0], rows) and rows >= 2 * d * found[0].size
+        id: found
+        for id, found in mixtures.items()
+        if (has_few_rows(found[0], rows) or _is_small(rows, found[0])) and rows >= 2 * d * found[0].size
     }
     starts: ScoredMixtures = {}
     for i, places in enumerate((centres.mean, whitened(centres)) * N_TIED_STARTS):
         for id, (c, bic) in restart_from_centres(few, centres, places, 1, rng).items():
             starts[f"{id}{TIED}{i}"] = c._replace(id=f"{id}{TIED}{i}", prior_rows=TIED_ROWS), bic
     return starts
+
+
+def _is_small(rows: float, c: Candidate) -> bool:
+    """Whether a mixture of full covariances of a small table; other types have one optimum more often."""
+    return c.shape == "full" and rows <= SMALL_TABLE
 
 
 def whitened(centres: Centres) -> np.ndarray:
@@ -143,7 +153,7 @@ def _fit_upwards(
     n_without_gain = 0
     for k in range(first, MAX_GAUSSIANS + 1):
         n_without_gain += 1
-        for fit in local_mixture.attempts(x, np.ones(len(x)), k, rng, shapes):
+        for fit in _best_attempts(x, k, rng, shapes):
             id = f"{fit.shape}-{k}"
             mixtures[id] = _as_candidate(id, fit), fit.bic
             if fit.bic < lowest[fit.shape]:
@@ -152,6 +162,14 @@ def _fit_upwards(
         if n_without_gain >= PATIENCE and k >= up_to:
             break
     return k
+
+
+def _best_attempts(x: np.ndarray, k: int, rng: np.random.Generator, shapes: Sequence[str]) -> list[local_mixture.Fit]:
+    """A fit of k components for each covariance type with enough rows: in small tables the best of several."""
+    n_times = N_ATTEMPTS if len(x) <= SMALL_TABLE else 1
+    found = [fit for _ in range(n_times) for fit in local_mixture.attempts(x, np.ones(len(x)), k, rng, shapes)]
+    best = {shape: min((f for f in found if f.shape == shape), key=lambda f: f.bic, default=None) for shape in shapes}
+    return [fit for fit in best.values() if fit is not None]
 
 
 def _better_size_above(

@@ -91,7 +91,9 @@ class Start(NamedTuple):
         return bool(self.variance.any())
 
 
-def find_offsets(fed: Federation, descriptions: Mapping[str, Description], units: Sequence[float] = ()) -> SiteOffsets:
+def find_offsets(
+    fed: Federation, descriptions: Mapping[str, Description], units: Sequence[Sequence[float]] = ()
+) -> SiteOffsets:
     """Align the clients, whose columns are divided by `units`; they keep offsets and scales if the evidence for them is clear."""
     centre = without_client_means(descriptions)[1]
     rows = sum(float(d.n.sum()) for d in descriptions.values())
@@ -112,7 +114,9 @@ def find_offsets(fed: Federation, descriptions: Mapping[str, Description], units
     return SiteOffsets(scale * kept, log_scale * kept, by_offsets, by_scales)
 
 
-def _gains(fed: Federation, starts: Sequence[Start], centre: np.ndarray, units: Sequence[float]) -> np.ndarray:
+def _gains(
+    fed: Federation, starts: Sequence[Start], centre: np.ndarray, units: Sequence[Sequence[float]]
+) -> np.ndarray:
     """(before, after) log evidence gained: of all rows, or of rows held out with BIC's penalty at the server, whichever is less."""
     ask = check_offsets.using(ids=[s.id for s in starts], shape=starts[0].candidate.shape, units=units)
     held_out = fed.sum(ask, _references(starts, centre)).loglik
@@ -126,7 +130,7 @@ def _at_least(least: float, spread: np.ndarray) -> np.ndarray:
     return np.where(spread >= least, spread, 0.0)
 
 
-def _pass(fed: Federation, starts: list[Start], centre: np.ndarray, units: Sequence[float]) -> list[Start]:
+def _pass(fed: Federation, starts: list[Start], centre: np.ndarray, units: Sequence[Sequence[float]]) -> list[Start]:
     """The references after some rounds."""
     shape = starts[0].candidate.shape
     ask = align.using(ids=[s.id for s in starts], parents=[s.parent for s in starts], shape=shape, units=units)

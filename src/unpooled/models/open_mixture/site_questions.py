@@ -68,7 +68,7 @@ def align(
     ids: list,
     parents: list,
     shape: str,
-    units: Sequence[float] = (),
+    units: Sequence[Sequence[float]] = (),
 ) -> tuple[Aligned, ...]:
     """EM steps on the client's own weights, offset and scale for every reference; all stay in its state.
 
@@ -76,7 +76,7 @@ def align(
     and for offset and scale what Laplace's approximation of the marginal likelihood takes off.
     """
     answers = []
-    x = scaled_rows(client.x, units)
+    x = scaled_rows(client, units)
     w = client.w
     for id, parent, reference in zip(ids, parents, references):
         known = client.state.get(f"align-{id}")
@@ -111,10 +111,10 @@ class HeldOut(NamedTuple):
 
 @client("open_mixture.check_offsets", SUM)
 def check_offsets(
-    references: tuple[Reference, ...], client: Client, *, ids: list, shape: str, units: Sequence[float] = ()
+    references: tuple[Reference, ...], client: Client, *, ids: list, shape: str, units: Sequence[Sequence[float]] = ()
 ) -> HeldOut:
     """The log-likelihood of each part of the client's rows, with weights, offset and scale that its other rows give."""
-    x = scaled_rows(client.x, units)
+    x = scaled_rows(client, units)
     w = client.w
     fold = (np.arange(1, x.shape[-2] + 1) * GOLDEN_RATIO % 1 * CHECK_FOLDS).astype(int)
     found = []

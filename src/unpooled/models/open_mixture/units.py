@@ -1,6 +1,6 @@
 """Columns in units of their own standard deviation, so that the clusters do not depend on the units of the table.
 
-Sends one SUM of moments (`tables.moments`) before the first description.
+Sends one SUM of moments (`tables.moments`) before the first description, and one of steps (see `few_values`).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from unpooled.data.designed import mean_and_deviation, moments
 from unpooled.federation import Federation
 from unpooled.maths import gaussian
 from unpooled.models.open_mixture.candidates import Candidate
+from unpooled.models.open_mixture.few_values import find_steps
 from unpooled.tree import message
 
 
@@ -22,12 +23,13 @@ class Units(NamedTuple):
     """What clients divide their columns by."""
 
     scale: np.ndarray  # (d,)
+    step: np.ndarray  # (d,) distance of neighbouring values, in these units; 0 where there are many
     values: np.ndarray  # (d,) how many values each column has, over all clients
 
     @property
-    def option(self) -> list[float]:
-        """As questions take it."""
-        return self.scale.tolist()
+    def option(self) -> list[list[float]]:
+        """Scale and step, as questions take them."""
+        return units_option(self.scale, self.step)
 
     @property
     def log_volume(self) -> float:
@@ -35,12 +37,18 @@ class Units(NamedTuple):
         return float(self.values @ np.log(self.scale))
 
 
+def units_option(scale: np.ndarray, step: np.ndarray) -> list[list[float]]:
+    """Scale and step, as questions take them."""
+    return [scale.tolist(), step.tolist()]
+
+
 def find_units(fed: Federation, n_columns: int, shapes: Sequence[str]) -> Units:
     """Standard deviations over all clients, 1 for constant columns, and for all columns where every covariance is to be spherical."""
     total = fed.sum(moments.using(levels=[0] * n_columns), None)
     deviation = mean_and_deviation(total)[1]
     keep = set(shapes) == {"spherical"}
-    return Units(np.ones(n_columns) if keep else deviation, np.asarray(total.n, float))
+    scale = np.ones(n_columns) if keep else deviation
+    return Units(scale, find_steps(fed, scale), np.asarray(total.n, float))
 
 
 def multiplied(c: Candidate, scale: np.ndarray) -> Candidate:
