@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from sklearn.base import RegressorMixin
 
 import unpooled as up
 from unpooled import parameters
@@ -61,9 +62,11 @@ ESTIMATORS = {
     up.FedGMM: LABELLED,
     up.FedConceptEM: LABELLED,
     up.FedBNR: LABELLED,
-    up.baselines.FedAvg: LABELLED,
     up.LogisticRegression: LABELLED,
 }
+for name in up.baselines.__all__:
+    cls = getattr(up.baselines, name)
+    ESTIMATORS[cls] = LABELLED if "learner" in cls().get_params() or issubclass(cls, RegressorMixin) else X
 
 
 def numbers(estimator):
@@ -88,9 +91,10 @@ def test_nan_is_refused_before_a_fit_begins(estimator, name):
 
 @pytest.mark.parametrize("estimator", ESTIMATORS, ids=lambda cls: cls.__name__)
 def test_numbers_below_the_least_that_means_something_are_refused(estimator):
-    for name in set(numbers(estimator)) & {"tol", "max_iter", "reg_covar", "min_count"}:
-        with pytest.raises(BadParameter, match=f"{name}=-1"):
-            estimator(**{name: -1}).fit(ESTIMATORS[estimator])
+    least = {**parameters.LEAST, **getattr(estimator, "minima", {})}
+    for name in set(least) & set(estimator().get_params(deep=False)):
+        with pytest.raises(BadParameter, match=f"{name}={least[name] - 1}"):
+            estimator(**{name: least[name] - 1}).fit(ESTIMATORS[estimator])
 
 
 @pytest.mark.parametrize(

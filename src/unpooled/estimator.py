@@ -12,7 +12,7 @@ import secrets
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -48,6 +48,7 @@ class Estimator(BaseEstimator):
     random_state: Any
     encoding = "numbers"  # what rows of mixed columns look like to the model, see `data.tabled`
     scales_columns = False  # whether mixed columns are scaled by means and deviations over all clients
+    minima: ClassVar[Mapping[str, float]] = {}  # numbers that parameters of this class may not fall below
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Complete the signature of a subclass that passes `**parameters` on, for scikit-learn, help() and repr()."""
@@ -152,7 +153,7 @@ class Estimator(BaseEstimator):
         """Refuse parameters of the wrong type, by the annotations of the constructor, and numbers that are too small anywhere."""
         given = self.get_params(deep=False)
         parameters.check_types(given, parameters.annotations_of(type(self)))
-        parameters.check_least(given)
+        parameters.check_least(given, {**parameters.LEAST, **self.minima})
 
     def _start(self, fed: Federation) -> Moment:
         """Seed the journal, let clients forget earlier fits, and make the first state."""

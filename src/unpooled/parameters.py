@@ -81,7 +81,7 @@ def _annotations(cls: type) -> Mapping[str, str]:
 LEAST = {"max_iter": 0, "tol": 0, "reg_covar": 0, "min_count": 0}  # of parameters that mean the same in every estimator
 
 
-def check_least(values: Mapping[str, Any], least: Mapping[str, float] = LEAST) -> None:
+def check_least(values: Mapping[str, Any], least: Mapping[str, float]) -> None:
     """Refuse the first number that is below the least one of its name."""
     for name, value in values.items():
         if name in least and is_number(value) and value < least[name]:

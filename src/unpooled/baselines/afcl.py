@@ -10,7 +10,7 @@ can.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -140,6 +140,8 @@ class AFCL(CentreModel):
 
     n_clusters = 1
 
+    minima: ClassVar = {"rate": 0, "batch": 1, "merge": 0, "n_seeds": 1}
+
     def __init__(
         self,
         n_seeds: int = 20,
@@ -171,7 +173,7 @@ class AFCL(CentreModel):
     def step(self, fed: Federation, state: State) -> tuple[State, Info]:
         """One GATHER of moves from the sampled clients, then one pass over all objects in random order."""
         cohort = fed if self.fraction == 1.0 else fed.sample(self.fraction, fed.journal.rng)
-        found = cohort.gather(moves.using(batch=self.batch), Seeds(state.seeds, np.asarray(self.rate)))
+        found = cohort.gather(moves.using(batch=self.batch), Seeds(state.seeds, np.asarray(float(self.rate))))
         asked = state.asked | {name: state.asked.get(name, 0.0) + 1 for name in found}
         objects, rates = self._objects(state.seeds, found, asked)
         order = fed.journal.rng.permutation(len(objects))

@@ -8,7 +8,7 @@ update is above eps2. Single linkage gives the split whose largest cosine across
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from scipy.cluster.hierarchy import fcluster, linkage
@@ -84,6 +84,8 @@ class ClusteredFL(LearnerEstimator):
     """
 
     equal_units_ = True  # clusters keep their own models: no learner of all rows takes their place
+
+    minima: ClassVar = {"eps1": 0, "eps2": 0, "max_clusters": 1}
 
     def __init__(self, eps1: float = 0.4, eps2: float = 1.6, max_clusters: int | None = None, **parameters: Any):
         super().__init__(**parameters)

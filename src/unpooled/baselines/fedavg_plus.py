@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -52,6 +52,8 @@ class FedAvgPlus(FedAvg):
     >>> bool(model.score(x, y) > 0.9)
     True
     """
+
+    minima: ClassVar = {"tune_epochs": 1}
 
     def __init__(self, tune_epochs: int = 1, **parameters: Any):
         super().__init__(**parameters)

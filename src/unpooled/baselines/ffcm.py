@@ -7,7 +7,7 @@ clusters the clients' centres, one GATHER.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -108,6 +108,8 @@ class FFCM(MovingCentres):
     >>> model.cluster_centers_.shape
     (2, 2)
     """
+
+    minima: ClassVar = {"local_steps": 1}
 
     def __init__(
         self,

@@ -7,7 +7,7 @@ vectors, then means of the rows that are three times nearer to their own centre 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -111,6 +111,8 @@ class KFed(CentreModel):
     """
 
     max_iter = 1
+
+    minima: ClassVar = {"n_clusters": 1, "n_local": 1}
 
     def __init__(self, n_clusters: int = 8, *, n_local: int | Mapping[str, int] = 3, random_state: Any = None):
         self.n_clusters = n_clusters

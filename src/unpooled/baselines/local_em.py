@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from unpooled.estimator import Estimator, Info
 from unpooled.federation import Federation
 from unpooled.maths import local_mixture, mixture
 from unpooled.maths.mixture import Params
+from unpooled.parameters import one_of
 from unpooled.tree import message
 
 
@@ -76,6 +77,8 @@ class LocalEM(Estimator):
 
     max_iter = 1
 
+    minima: ClassVar = {"max_local": 1}
+
     def __init__(
         self, n_components: Mapping[str, int] | str = "auto", *, max_local: int = 10, random_state: Any = None
     ):
@@ -84,7 +87,9 @@ class LocalEM(Estimator):
         self.random_state = random_state
 
     def check(self, fed: Federation) -> None:
-        """Refuse missing values."""
+        """Refuse missing values, and a word other than "auto"."""
+        if isinstance(self.n_components, str):
+            one_of("n_components", self.n_components, ("auto",))
         check_complete(fed.here())
 
     def init(self, fed: Federation, rng: np.random.Generator) -> tuple:

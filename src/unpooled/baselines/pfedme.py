@@ -7,7 +7,7 @@ clients). Costs the same as FedAvg.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -105,6 +105,8 @@ class PFedMe(FedAvg):
     >>> bool(model.score(x, y) > 0.9)
     True
     """
+
+    minima: ClassVar = {"eta": 0, "beta": 0}
 
     def __init__(
         self, lam: float = 15.0, eta: float = 0.01, inner_steps: int = 5, beta: float = 1.0, **parameters: Any

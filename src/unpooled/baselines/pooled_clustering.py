@@ -6,7 +6,7 @@ It reads the rows of clients in this process and sends nothing.
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.cluster import HDBSCAN
@@ -70,6 +70,8 @@ class PooledClustering(Estimator):
     2
     """
 
+    minima: ClassVar = {"n_components": 1, "n_init": 1, "min_cluster_size": 2}
+
     def __init__(
         self,
         method: str = "gmm",
@@ -104,7 +106,7 @@ class PooledClustering(Estimator):
         self
         """
         fed = as_federation(data, y, by=by)
-        self.check(fed)
+        self._check_all(fed)
         clients = fed.here()
         x = np.concatenate([to_numpy(c.x) for c in clients])
         with warnings.catch_warnings():
