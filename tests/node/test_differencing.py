@@ -71,6 +71,38 @@ def test_runs_over_parts_of_the_sites_do_not_add_up_to_all_but_one(tmp_path):
             first_total(sites, approved, without=[name for name in NAMES if name not in part])
 
 
+class Skipping(SecureSum):
+    """A coordinator that gives its first masked sum another number than 1."""
+
+    def _begun(self):
+        new = self._hub is None
+        hub = super()._begun()
+        if new:
+            hub.t = 2
+            hub._mail.envelopes.clear()
+        return hub
+
+
+def test_another_number_of_a_sum_is_the_same_question(tmp_path, monkeypatch):
+    """Sums were compared by the coordinator's number: SUM 2 of a second run was the first question, without geneva."""
+    approved = study_of(NAMES)
+    sites = [make_site(name, [approved], {}) for name in NAMES]
+    first_total(sites, approved)
+    monkeypatch.setattr(sys.modules[__name__], "SecureSum", Skipping)
+    with pytest.raises(TooFewClients, match="other nodes: it differs by geneva"):
+        first_total(sites, approved, without=["geneva"])
+
+
+def test_two_studies_of_the_same_sites_do_not_show_a_site_that_is_said_to_be_lost_in_one(tmp_path):
+    """Most studies have their first question in common: its total over all sites less that over all but one is the one's answer."""
+    first, second = study_of(NAMES), study_of(NAMES, "Heart again")
+    sites = [make_site(name, [first, second], {}) for name in NAMES]
+    whole = first_total(sites, first)
+    with pytest.raises(TooFewClients, match="another study of the same participants asked"):
+        first_total(sites, second, without=["geneva"])
+    assert first_total(sites, second).rows == whole.rows, "over the same sites it is answered"
+
+
 def test_a_row_that_was_added_between_two_runs_is_not_shown(tmp_path):
     approved = study.parse(study_file(MIXTURE, secure=False))
     policy = Policy(studies=[approved.digest], trust_coordinator=False, min_rows_per_component=5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 from collections.abc import Callable, Mapping
@@ -44,6 +45,7 @@ class Session:
             raise NotFollowed(f"{name!r} is not a participant of the study {study.title!r}")
         self.run, self.study, self.name, self.vault, self._check_total = run, study, name, vault, check_total
         self._follower = Follower(study)
+        self._rounds: dict[bytes, int] = {}  # digest of a masked question -> the first round that asked it
         self._catch_up()
 
     def stop(self) -> None:
@@ -120,8 +122,37 @@ class Session:
         study_cost = wanted_mu2(expected.ask)
         if asked_cost != study_cost and not np.isclose(asked_cost or 0.0, study_cost or 0.0, rtol=1e-9, atol=0):
             raise NotFollowed(f"{ask.name} was asked to tell more than the study lets it in round {round}")
+        own = json.dumps([[s.name, dict(s.options)] for s in follow.views(expected.ask)])
+        self.vault[f"{self.run}/own-{round}"] = digest(expected.ask, expected.down) + own.encode()
         self.vault[f"{self.run}/asked-{round}"] = asked
         return expected.down
+
+    def round_of(self, question: bytes) -> int:
+        """The round in which a masked sum was asked, by the digest under which its masks are kept; the first, if it was asked twice."""
+        if question not in self._rounds:
+            self._rounds = self._asked_before()
+        if question not in self._rounds:
+            raise NotFollowed("shares were asked for a sum that is not of this study")
+        return self._rounds[question]
+
+    def _asked_before(self) -> dict[bytes, int]:
+        """The first round of every question that was asked in this run, as the vault knows it."""
+        from unpooled.secure.keys import question_digest
+
+        expected = self._follower.expected()
+        last = self.study.max_exchanges if expected is None else expected.round
+        found: dict[bytes, int] = {}
+        for round in range(1, last + 1):
+            asked = self.vault.get(f"{self.run}/asked-{round}")
+            if asked is not None:
+                found.setdefault(question_digest(bytes.fromhex(asked[:64].decode())), round)
+        return found
+
+    def mark_of(self, round: int) -> bytes:
+        """32 bytes that are the same for the same question in any study of the same participants, columns and kinds."""
+        kinds = json.dumps(self.study.wanted.pack(), sort_keys=True)
+        about = json.dumps([self.study.names, self.study.columns, kinds])
+        return hashlib.sha256(self.vault[f"{self.run}/own-{round}"] + about.encode()).digest()
 
     def _check_steps(self, ask: Ask) -> None:
         """The layers of the study, no more and no fewer."""

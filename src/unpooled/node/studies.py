@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from unpooled.node.vault import Vault
 from unpooled.secure.messages import RevealRequest, to_count, to_names
 from unpooled.study import Study
 from unpooled.tree import Tree
+
+if TYPE_CHECKING:
+    from unpooled.secure import MaskingNode
 
 
 class Studies:
@@ -79,17 +82,26 @@ class Studies:
     ) -> Tree:
         """The parameters that the study itself leads to for this request; refused if the coordinator asks something else."""
         if ask.kind == KEYS:
-            self._admit_keys(session.study, down)
+            self._admit_keys(session, down, request["run"])
             return down
         session.learn(read_totals(letters.get("study", b""), max_bytes))
         return session.admit(request["round"], ask, down, (request["seed"], request["base"]))
 
-    def _admit_keys(self, study: Study, down: Tree) -> None:
+    def _admit_keys(self, session: Session, down: Tree, run: str) -> None:
         """Refuse to exchange keys in a study without masks, and to reveal a total of other nodes than before."""
+        study = session.study
         if not study.secure:
             raise Refused("the study does not mask its sums: no keys are needed for it")
         if isinstance(down, RevealRequest):
-            admit_total(self.vault, study, to_count(down.t), to_names(down.answered, "the names"))
+            t = to_count(down.t)
+            round = session.round_of(self._masking(run, study).question_of(t))
+            mark = session.mark_of(round)
+            admit_total(self.vault, study, t, round, mark, to_names(down.answered, "the names"))
+
+    def _masking(self, run: str, study: Study) -> MaskingNode:
+        """This node's side of the masked sums of a run."""
+        me = Client(self.name, np.zeros((0, 1)), secrets=Secrets(self.vault, run, min_cohort=study.min_cohort))
+        return masking_node(me)
 
     @staticmethod
     def _require_trust(policy: Policy, refusal: str) -> None:
@@ -112,5 +124,4 @@ class Studies:
         """A total of an earlier round: with masks its tag shows that it is the sum of what the nodes sent."""
         if not study.secure:
             return total
-        me = Client(self.name, np.zeros((0, 1)), secrets=Secrets(self.vault, run, min_cohort=study.min_cohort))
-        return masking_node(me).check_total(total, asked)
+        return self._masking(run, study).check_total(total, asked)

@@ -57,6 +57,11 @@ def digest(*parts: Part) -> bytes:
     return hashlib.sha256(canonical(*parts)).digest()
 
 
+def question_digest(asked: bytes) -> bytes:
+    """Under which a node keeps which question a masked sum was of, given the digest of what was asked."""
+    return digest("question", asked)
+
+
 def derive(key: bytes, *purpose: Part) -> bytes:
     """32 bytes derived from a key for one purpose: HKDF-SHA256 (RFC 5869)."""
     extracted = hmac.digest(_SALT, key, "sha256")

@@ -155,7 +155,7 @@ class MaskingNode:
         following = self.envelopes(t + 1)
         held = {peer: shares for peer, (_, shares) in received.items()}
         held |= self._member.split(own, t, [self.name])
-        asked = k.digest("question", question)
+        asked = k.question_digest(question)
         self._remember(SumRecord(t, digest, asked, limbs_digest(limbs), cohort, held))
         return Masked(t, masked, layout, to_array(self._member.signing_key.sign(digest)), following)
 
@@ -265,17 +265,24 @@ class MaskingNode:
         rows = [self._share(record.held[name], name in alive) for name in sorted(record.held)]
         return Shares(record.t, to_rows(rows, SHARE_BYTES))
 
+    def question_of(self, t: int) -> bytes:
+        """A digest of the question of sum `t`, which this node answered last; MaskingRefused for any other sum."""
+        record = self._state.last
+        if record is None or record.t != t:
+            raise MaskingRefused(
+                f"{self.name} gave no masked answer to SUM {t}, or has gone on since: it gives no shares"
+            )
+        return record.question
+
     def _read_reveal(self, request: RevealRequest) -> tuple[SumRecord, tuple[str, ...], list[bytes]]:
         """(record, names that answered, their signatures); MaskingRefused for another sum than the last."""
         if not isinstance(request, RevealRequest):
             raise MaskingRefused("shares were asked for without saying of which sum")
         t = to_count(request.t)
         answered = to_names(request.answered, "the names of those who answered")
+        self.question_of(t)  # refuses any other sum than the last
         record = self._state.last
-        if record is None or record.t != t:
-            raise MaskingRefused(
-                f"{self.name} gave no masked answer to SUM {t}, or has gone on since: it gives no shares"
-            )
+        assert record is not None
         return record, answered, from_rows(request.signatures, "the signatures", (len(answered), k.SIGNATURE_BYTES))
 
     def _check_may_reveal(self, record: SumRecord, answered: tuple[str, ...]) -> None:
