@@ -18,7 +18,7 @@ from unpooled import certificate, store, study, toml_text, tree
 from unpooled.data.schema import Wanted
 from unpooled.errors import DataNotFound, TooFewClients, UnpooledError
 from unpooled.layers.followed import Followed
-from unpooled.node import config, limits, policy, review
+from unpooled.node import config, ledger, limits, policy, review
 from unpooled.node.ledger import Ledger, entries
 from unpooled.node.questions import Refused
 from unpooled.node.source import FileTable, TableSource
@@ -236,3 +236,12 @@ def test_a_node_s_refusal_is_shown_as_it_can_be_printed(tmp_path):
     with pytest.raises(TooFewClients):
         approved.estimator().fit(remote)
     assert any("refused: no?[2K round 9" in text for text in said)
+
+
+def test_a_coordinator_s_words_cannot_hide_lines_of_the_ledger(tmp_path):
+    coordinator = Coordinator(tmp_path)
+    coordinator.ask("initialization.look", ask="\x1b[2J\x1b[8m\n2026-01-01 nothing left")
+    (entry,) = entries(coordinator.ledger)
+    shown = ledger.explain(entry)
+    assert shown.isprintable()
+    assert "refused ?[2J" in shown

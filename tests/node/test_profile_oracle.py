@@ -4,6 +4,7 @@ import csv
 
 import numpy as np
 
+from unpooled.data.check import Profile
 from unpooled.data.schema import Column, Schema, Wanted
 from unpooled.node.source import FileTable, TableSource
 
@@ -31,3 +32,9 @@ def test_a_value_named_as_missing_is_not_counted_by_differences(tmp_path):
 def test_counts_below_the_floor_do_not_leave(tmp_path):
     counts = [n for column in told(tmp_path)["columns"] for n in (*column["levels"].values(), column["repeated"])]
     assert all(n == 0 or n >= 5 for n in counts)
+
+
+def test_a_level_of_another_site_is_shown_as_it_can_be_printed(tmp_path):
+    body = told(tmp_path)
+    body["columns"][0]["levels"] = {"female\x1b[8m": 7}
+    assert Profile.unpack(body).columns[0].levels == {"female?[8m": 7}

@@ -24,7 +24,7 @@ import numpy as np
 from unpooled import tree, wire
 from unpooled.arrays import to_numpy
 from unpooled.client import Ask
-from unpooled.errors import RunError
+from unpooled.errors import RunError, printable
 from unpooled.node.policy import MASK
 from unpooled.tree import Tree
 
@@ -234,7 +234,12 @@ def budget_line(path: Path) -> str:
 
 
 def explain(entry: dict[str, Any]) -> str:
-    """One line in words, for a person who answers for the data."""
+    """One line in words, for a person who answers for the data; a coordinator's own words cannot hide or fake lines."""
+    return printable(_explained(entry)).replace("\n", "?")
+
+
+def _explained(entry: dict[str, Any]) -> str:
+    """The line with the words of the request as they came."""
     when = f"{entry['time']}  run {entry['run'][:8]} round {entry['round']}"
     study = f" of the approved study {entry['study'][:12]}" if entry.get("study") else ""
     if entry["kind"] == "refused":

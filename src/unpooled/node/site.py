@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from unpooled import tree, wire
 from unpooled.client import KEYS, Ask, Client, digest
 from unpooled.data.schema import Wanted
-from unpooled.errors import UnpooledError
+from unpooled.errors import UnpooledError, printable
 from unpooled.node import limits
 from unpooled.node.budget import LOOK, Charge, add_noise, preparation_of
 from unpooled.node.computing import NOBODY, Answered, ask_rows, check_down
@@ -139,7 +139,7 @@ class Site:
         except Exception as error:  # its text might hold a value of a row: it stays in the log of the node
             log.exception("a question failed")
             reason = f"{type(error).__name__} at the node: its log says more"
-        log.warning("refused: %s", reason)
+        log.warning("refused: %s", printable(reason))
         return wire.pack({**head, "refused": reason[:500]})
 
     def _reply(self, message: bytes, private: str, letter: bytes, head: dict[str, Any]) -> bytes:

@@ -18,7 +18,7 @@ from unpooled import tree, wire
 from unpooled.client import Ask, Client
 from unpooled.data.check import Profile, unreadable
 from unpooled.data.schema import Schema, Wanted
-from unpooled.errors import BadParameter, TooFewClients
+from unpooled.errors import BadParameter, TooFewClients, printable
 from unpooled.federation import Journal, cohort
 from unpooled.remote.exchange import Exchange
 from unpooled.remote.roster import Roster
@@ -273,6 +273,10 @@ def _profile_of(name: str, reply: Reply, max_bytes: int) -> Profile:
         return unreadable(name, f"no profile: {reply.error or 'the message was lost'}")
     try:
         head = wire.unpack(reply.content, max_bytes).head
-        return unreadable(name, str(head["refused"])[:300]) if "refused" in head else Profile.unpack(head["profile"])
+        return (
+            unreadable(name, printable(str(head["refused"])[:300]))
+            if "refused" in head
+            else Profile.unpack(head["profile"])
+        )
     except Exception as error:  # whatever a node sends, it costs that node only
         return unreadable(name, f"its profile cannot be read ({type(error).__name__})")

@@ -20,7 +20,7 @@ from unpooled.data.schema.dates import days
 from unpooled.data.schema.encode import contradicting
 from unpooled.data.schema.infer import ID_ROWS, is_number, is_truth, object_numbers
 from unpooled.data.schema.units import conversion
-from unpooled.errors import BadData
+from unpooled.errors import BadData, printable
 
 SHARES = (0.05, 0.25, 0.5, 0.75, 0.95)
 FEW_VALUES = 10  # whole numbers of so many values at most are listed as levels are
@@ -106,7 +106,8 @@ class Profile:
 
     @classmethod
     def unpack(cls, body: Mapping[str, Any]) -> Profile:
-        """What `pack` gave."""
+        """What `pack` gave; texts of another site as a terminal may show them."""
+        body = _shown(body)
         columns = [ColumnProfile(**c) for c in body["columns"]]
         return cls(**{**body, "columns": columns})
 
@@ -118,6 +119,15 @@ class Profile:
     def names(self) -> list[str]:
         """Names of the columns, in the table's order."""
         return [c.name for c in self.columns]
+
+
+def _shown(value: Any) -> Any:
+    """The value with every text, names of fields and levels included, as it can be printed."""
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, Mapping):
+        return {_shown(key): _shown(part) for key, part in value.items()}
+    return [_shown(part) for part in value] if isinstance(value, list) else value
 
 
 def unreadable(name: str, why: str) -> Profile:
