@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import unpooled as up
-from unpooled import errors
+from unpooled import errors, store
 from unpooled.arrays import Array, Float
 from unpooled.client import SUM, Client, client
-from unpooled.errors import BadParameter, TooFewClients
+from unpooled.errors import BadParameter, DataNotFound, TooFewClients
 from unpooled.estimator import Estimator
 
 
@@ -92,3 +92,11 @@ def test_a_step_that_gives_no_info_and_a_model_without_max_iter_say_so():
 def test_an_unknown_parameter_of_federate_suggests_the_nearest():
     with pytest.raises(BadParameter, match=r"federate has no parameter 'njobs': did you mean 'n_jobs'\?"):
         up.federate({"a": np.arange(3.0)[:, None]}, njobs=2)
+
+
+def test_a_saved_model_of_ones_own_says_that_its_module_is_needed(tmp_path):
+    folder = up.PCA(n_components=1).fit(questions_of_ones_own()).save(tmp_path / "model")
+    saved = store.read(folder / "model.zip")
+    store.write(folder / "model.zip", saved | {"model": saved["model"] | {"class": "median:GeometricMedian"}})
+    with pytest.raises(DataNotFound, match=r"'median:GeometricMedian' .*: import the module that defines it first"):
+        up.load(folder)
