@@ -29,7 +29,7 @@ def to_sklearn(model: Any) -> Any:
     -------
     estimator : sklearn.base.BaseEstimator
         A fitted estimator of scikit-learn's own class. Where columns held texts it takes their indicators, which
-        `feature_names_in_` names.
+        `feature_names_in_` names. A logistic GLM predicts means, which are the second column of its `predict_proba`.
     """
     check_is_fitted(model)
     for cls in type(model).__mro__:
