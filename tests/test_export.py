@@ -109,3 +109,15 @@ def test_names_of_columns_are_known_after_every_kind_of_fit(tmp_path):
     turned = frames["a"][["sbp", "age", "bmi"]]
     np.testing.assert_array_equal(model.score_samples(turned), model.score_samples(frames["a"].to_numpy()))
     assert not hasattr(up.GaussianMixture(1).fit(table()), "feature_names_in_")
+
+
+def test_texts_are_indicators_with_names_in_scikit_learn():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"age": rng.normal(size=90), "ward": rng.choice(["north", "south", "west"], 90)})
+    model = up.LinearRegression().fit(frame, rng.normal(size=90), by=np.arange(90) % 3)
+    made = model.to_sklearn()
+    assert list(made.feature_names_in_) == ["age", "ward=south", "ward=west"]
+    indicators = pd.get_dummies(frame, prefix_sep="=", drop_first=True)
+    np.testing.assert_allclose(made.predict(indicators), model.predict(frame), rtol=1e-10)
+    with pytest.raises(ValueError, match="ward=south"):
+        made.predict(frame)

@@ -48,3 +48,21 @@ def test_without_a_terminal_lines_are_plain(monkeypatch, term):
     monkeypatch.setenv("TERM", term)
     told = shown(monkeypatch, Terminal() if term == "dumb" else io.StringIO())
     assert told == "round 1 of at most 90, loglik -1, 4 clients, 10 B up\n"
+
+
+def asked(seen, question):
+    """What is written to standard error when an exchange begins."""
+    journal, ask = SimpleNamespace(round=3), SimpleNamespace(name=question)
+    seen.asking(SimpleNamespace(journal=journal, ask=ask, answered=1, asked=4))
+
+
+def test_a_long_start_shows_its_exchanges(monkeypatch):
+    file = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", file)
+    asked(progress.Progress(), "initialization.cells")
+    assert not file.getvalue()  # short work shows nothing
+    monkeypatch.setattr(progress, "QUIET_SECONDS", 0.0)
+    asked(progress.Progress(quiet=True), "initialization.cells")
+    assert not file.getvalue()
+    asked(progress.Progress(), "initialization.cells")
+    assert file.getvalue() == "exchange 3, initialization.cells, 1 of 4 clients answered\n"

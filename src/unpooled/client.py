@@ -241,7 +241,13 @@ def digest(ask: Ask, down: Tree) -> bytes:
 def _types(answer: Callable) -> tuple[Any, Any]:
     """Types of what goes down and of what comes up, from the function's annotations."""
     hints = get_type_hints(answer, include_extras=True)
-    return next(iter(hints.values())), hints["return"]
+    down = next(iter(signature(answer).parameters))
+    if down not in hints or "return" not in hints:
+        raise TypeError(
+            f"the question {answer.__qualname__} does not say what it sends and gets: annotate it as "
+            f"def {answer.__name__}({down}: Down, client: Client) -> Up, or None for nothing"
+        )
+    return hints[down], hints["return"]
 
 
 @cache

@@ -157,6 +157,9 @@ class Estimator(BaseEstimator):
 
     def _start(self, fed: Federation) -> Moment:
         """Seed the journal, let clients forget earlier fits, and make the first state."""
+        for name in ("max_iter", "random_state"):
+            if not hasattr(self, name):
+                raise BadParameter(f"{type(self).__name__} has no {name}: keep one in __init__, or give the class one")
         seed = _seed(self.random_state)
         fed.journal.begin(seed)
         fed.restore({})
@@ -176,10 +179,19 @@ class Estimator(BaseEstimator):
         """One round: a new state, a line of history, and whether it was the last."""
         mark = len(fed.journal.exchanges)
         start = time.perf_counter()
-        state, info = self.step(fed, before.state)
+        state, info = self._stepped(fed, before.state)
         history = [*before.history, _row(len(before.history) + 1, fed, mark, start) | info]
         done = len(history) >= self.max_iter or self.done(state, history)
         return Moment(state, history, before.seed, fed.journal.round, fed.snapshot(), done)
+
+    def _stepped(self, fed: Federation, state: Any) -> tuple[Any, Info]:
+        """One step, refused if it does not give (state, info)."""
+        found = self.step(fed, state)
+        if not isinstance(found, tuple) or len(found) != 2 or not isinstance(found[1], Mapping):
+            raise TypeError(
+                f"{type(self).__name__}.step should return (state, info): the new state, and a dict of numbers"
+            )
+        return found
 
     def _describe(self, fed: Federation) -> None:
         """Note the columns of the fit and forget those of an earlier one."""

@@ -28,12 +28,15 @@ def to_sklearn(model: Any) -> Any:
     Returns
     -------
     estimator : sklearn.base.BaseEstimator
-        A fitted estimator of scikit-learn's own class.
+        A fitted estimator of scikit-learn's own class. Where columns held texts it takes their indicators, which
+        `feature_names_in_` names. A logistic GLM predicts means, which are the second column of its `predict_proba`.
     """
     check_is_fitted(model)
     for cls in type(model).__mro__:
         if cls.__name__ in _MAKERS:
             made = _MAKERS[cls.__name__](model)
+            if hasattr(model, "design_columns_"):
+                made.feature_names_in_ = np.asarray(model.columns_, dtype=object)
             return _with(made, model, COMMON)
     raise _no_counterpart(model)
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from unpooled import tree
 from unpooled.client import GATHER, KEYS, Ask, Client, generator
-from unpooled.errors import BadData, BadParameter, TooFewClients
+from unpooled.errors import BadData, BadParameter, TooFewClients, UnpooledError
 from unpooled.tree import Tree
 
 LATE = "no answer within"  # first words of the refusal of a client that did not answer in time
@@ -80,7 +80,13 @@ class Tally:
     def refuse(self, client: str, reason: object) -> None:
         """Note that a client's answer was refused, and why."""
         self.waiting.pop(client, None)
-        self.journal.refusals.append(Refusal(self.journal.round, client, self.ask.name, str(reason)))
+        self.journal.refusals.append(Refusal(self.journal.round, client, self.ask.name, _told(reason)))
+
+
+def _told(reason: object) -> str:
+    """A refusal in words; a mistake in a question's own code with the kind of the error, since its text may be a key alone."""
+    mistake = isinstance(reason, Exception) and not isinstance(reason, UnpooledError | ValueError)
+    return f"{type(reason).__name__}: {reason}" if mistake else str(reason)
 
 
 class Journal:

@@ -12,27 +12,42 @@ PIPED_SECONDS = 10.0  # between two lines when standard error is not a terminal
 
 
 class Progress:
-    """Called with (estimator, moment) after each round; a `Moment` holds the history of the fit. Writes to standard error."""
+    """Called with (estimator, moment) after each round; a `Moment` holds the history of the fit. Writes to standard error.
+
+    Between rounds `asking` tells which exchange is open.
+    """
 
     def __init__(self, quiet: bool = False):
         """Note the time and whether standard error is a terminal."""
         self.quiet = quiet
         self.began = time.monotonic()
         self.last = 0.0
+        self.round_ended = self.began  # when a round ended last
         # checked once: the live line replaces standard error by something that is not a terminal
         self.terminal = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
         self.status: Any = None
 
     def __call__(self, estimator: Any, moment: Any) -> None:
         """Show how far the fit is, once it has lasted QUIET_SECONDS."""
-        now = time.monotonic()
-        if self.quiet or not moment.history or now - self.began < QUIET_SECONDS:
+        self.round_ended = time.monotonic()
+        if moment.history and self.round_ended - self.began >= QUIET_SECONDS:
+            self._show(line(estimator, moment))
+
+    def asking(self, tally: Any) -> None:
+        """Show which exchange is open, where no round has ended for QUIET_SECONDS: a start may take many exchanges."""
+        if time.monotonic() - self.round_ended >= QUIET_SECONDS:
+            answered = f"{tally.answered} of {tally.asked} clients answered"
+            self._show(f"exchange {tally.journal.round}, {tally.ask.name}, {answered}")
+
+    def _show(self, text: str) -> None:
+        """The text on the live line, or as a line of its own if the last one is old enough."""
+        if self.quiet:
             return
         if self.terminal:
-            self._live(line(estimator, moment))
-        elif now - self.last > PIPED_SECONDS:
-            self.last = now
-            print(line(estimator, moment), file=sys.stderr, flush=True)
+            self._live(text)
+        elif time.monotonic() - self.last > PIPED_SECONDS:
+            self.last = time.monotonic()
+            print(text, file=sys.stderr, flush=True)
 
     def _live(self, text: str) -> None:
         """Show the text on the live line."""

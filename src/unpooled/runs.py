@@ -143,7 +143,7 @@ def go(folder: Path, watch: Callable[[Any, Moment], None], fed: Any = None) -> A
         saved = _latest(folder)
         _same_data(folder, fed, begun=saved is not None)
         _note_start(folder)
-        fed.journal.watch = Live(folder / "live.json")
+        fed.journal.watch = _both(Live(folder / "live.json"), getattr(watch, "asking", None))
         with _resume_hint(folder):
             for moment in estimator.rounds(fed, saved):
                 _record(folder, fed, moment)
@@ -155,6 +155,19 @@ def go(folder: Path, watch: Callable[[Any, Moment], None], fed: Any = None) -> A
             add_to_summary(folder, {"measured": _measured(folder, fed, estimator, config)})
             (folder / "live.json").unlink(missing_ok=True)
         return estimator
+
+
+def _both(first: Callable[[Tally], None], second: Callable[[Tally], None] | None) -> Callable[[Tally], None]:
+    """One after the other, where there is a second."""
+    if second is None:
+        return first
+
+    def tell(tally: Tally) -> None:
+        """Tell both how far an exchange is."""
+        first(tally)
+        second(tally)
+
+    return tell
 
 
 @contextmanager

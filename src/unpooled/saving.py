@@ -66,9 +66,8 @@ def load(folder: str | Path) -> Any:
         estimator = estimator_class(saved["model"]["class"])(**saved["model"]["params"])
         fitted = dict(saved["fitted"])
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise DataNotFound(
-            f"{folder / 'model.zip'} holds no fitted model of this version ({type(error).__name__})"
-        ) from error
+        why = error if isinstance(error, BadParameter) else type(error).__name__
+        raise DataNotFound(f"{folder / 'model.zip'} holds no fitted model of this version ({why})") from error
     for name, value in fitted.items():
         if not _is_fitted_name(name) or _is_fixed(type(estimator), name):
             raise DataNotFound(

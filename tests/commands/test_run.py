@@ -331,3 +331,17 @@ def test_the_demo_makes_its_own_folder_anew_and_nobody_elses(tmp_path, monkeypat
     assert main(["demo"]) == 1
     assert "choose another folder with --out" in capsys.readouterr().err
     assert (tmp_path / "demo" / "report.html").exists()
+
+
+def test_predict_names_infinite_cells_and_unknown_ids(finished, capsys):
+    x = np.zeros((3, len(up.load(finished / "run").means_[0])))
+    x[1, 0] = np.inf
+    names = up.load(finished / "run").columns_ or [f"c{j}" for j in range(x.shape[1])]
+    text = "\n".join([",".join(names), *(",".join(map(str, row)) for row in x)])
+    (finished / "inf.csv").write_text(text)
+    assert main(["predict", str(finished / "run"), str(finished / "inf.csv")]) == 1
+    said = capsys.readouterr().err
+    assert f"inf.csv holds infinite values in column {names[0]!r} (row 2): leave these cells empty" in said
+    (finished / "inf.csv").write_text(text.replace("inf", "1"))
+    assert main(["predict", str(finished / "run"), str(finished / "inf.csv"), "--id", "pid"]) == 1
+    assert "--id pid is not a column of the file: known:" in capsys.readouterr().err

@@ -311,6 +311,7 @@ def lines(about):
 def test_groups_are_called_by_the_texts_of_their_column():
     about = describe(WARDS, by="sex")
     assert list(about.groups_) == ["female", "male"]
+    assert all(type(name) is str for name in about.groups_)
     assert " ".join(about.to_text().splitlines()[0].split()) == "all sex = female sex = male"
     assert about.groups_["female"]["rows"] == (WARDS.sex == "female").sum()
     assert set(about.to_frame().group) == {"all", "sex = female", "sex = male"}

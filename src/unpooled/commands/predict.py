@@ -103,9 +103,25 @@ def rows(model: Any, table: dict[str, Any], where: str, own: dict[str, Any] | No
     names = names_of(model)
     if own and names:
         schema = None if hasattr(model, "schema_") else Schema.from_toml(dict.fromkeys(names, "real"))
-        return encoded_columns(model, table, where, own, schema)
+        return _finite(encoded_columns(model, table, where, own, schema), names, where)
     found = fitted_with(names or table, table, where)
-    return encoded_columns(model, found, where) if hasattr(model, "schema_") else matrix(found, where)
+    x = encoded_columns(model, found, where) if hasattr(model, "schema_") else matrix(found, where)
+    return _finite(x, list(found), where)
+
+
+def _finite(x: np.ndarray, names: list[str], where: str) -> np.ndarray:
+    """The rows, refused if some value is infinite."""
+    import numpy as np
+
+    from unpooled.errors import BadData
+
+    wrong = np.argwhere(np.isinf(x))
+    if len(wrong):
+        row, column = wrong[0].tolist()
+        raise BadData(
+            f"{where} holds infinite values in column {names[column]!r} (row {row + 1:,}): leave these cells empty"
+        )
+    return x
 
 
 def predictable(model: Any, x: np.ndarray, where: str) -> np.ndarray:
@@ -162,12 +178,15 @@ def carried(
     import numpy as np
 
     from unpooled.data.check.profile import ID_NAME
-    from unpooled.data.frames import fitted_with
+    from unpooled.errors import BadParameter, suggest
 
+    unknown = next((name for name in wanted if name not in table), None)
+    if unknown is not None:
+        raise BadParameter(f"--id {unknown} is not a column of the file: {suggest(unknown, table)}")
     others = [name for name in table if name not in used]
     ids = [name for name in others if name in declared or (used and not declared and ID_NAME.search(name))]
     names = others if everything else list(dict.fromkeys([*ids, *wanted]))
-    return {name: _plain(np.asarray(v)) for name, v in fitted_with(names, table, "the file").items()}
+    return {name: _plain(np.asarray(table[name])) for name in names}
 
 
 def _plain(values: np.ndarray) -> list:

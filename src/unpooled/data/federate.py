@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from inspect import signature
 from typing import Any
 
 from unpooled.data.tables import clients_from
-from unpooled.errors import BadParameter
+from unpooled.errors import BadParameter, suggest
 from unpooled.federation import Federation, is_federation
 from unpooled.local import Local
 
@@ -88,11 +89,21 @@ def federate(
     [[177.8, 1.0], [165.1, 0.0], [nan, 0.0]]
     """
     roles: dict[str, Any] = {"by": by, "label": label, "sample_weight": sample_weight}
+    _check_engine(engine)
     table = clients_from(data, y, **roles, columns=columns, schema=schema, sites=sites)
     fed = Local(table.clients, **engine)
     fed.columns = table.columns
     fed.schema = table.schema
     return fed
+
+
+def _check_engine(engine: Mapping[str, Any]) -> None:
+    """Refuse names that neither `federate` nor the engine knows."""
+    own = [name for name in signature(federate).parameters if name not in ("data", "engine")]
+    known = [*own, *(name for name in signature(Local).parameters if name != "clients")]
+    for name in engine:
+        if name not in known:
+            raise BadParameter(f"federate has no parameter {name!r}: {suggest(name, known)}")
 
 
 def as_federation(data: Any, y: Any = None, **roles: Any) -> Federation:

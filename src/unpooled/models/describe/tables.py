@@ -150,7 +150,7 @@ def plain(value: float) -> str:
 
 def called(value: Any) -> str:
     """What a group is called: the text of its level, or its number."""
-    return value if isinstance(value, str) else plain(value)
+    return str(value) if isinstance(value, str) else plain(value)
 
 
 def _number(value: float) -> str:
