@@ -48,7 +48,7 @@ def cluster_of(c: Candidate) -> np.ndarray:
     cluster = np.where(has_mode, has_mode.cumsum() - 1, NONE)
     without = np.flatnonzero(~has_mode)
     if len(without):
-        mistaken = np.stack([mistaken_for(c, k) for k in without])  # (without, k)
+        mistaken = np.stack([mistaken_for(c, int(k)) for k in without])  # (without, k)
         group = connected_components(mistaken[:, without] >= CONFUSED, directed=False)[1]
         is_part = np.isin(group, group[mistaken[:, has_mode].sum(1) >= CONFUSED])
         if not is_part.all():
@@ -79,7 +79,7 @@ def _parts_of_clusters(c: Candidate, is_part: np.ndarray, member: np.ndarray) ->
     Its rows belong to the clusters that they are mistaken for; those that are mistaken for another part, to what that belongs to.
     """
     k = np.flatnonzero(is_part)
-    mistaken = np.stack([mistaken_for(c, i) for i in k]) + RARELY * to_numpy(c.proposal.params.weights)
+    mistaken = np.stack([mistaken_for(c, int(i)) for i in k]) + RARELY * to_numpy(c.proposal.params.weights)
     mistaken[np.arange(len(k)), k] = 0.0
     mistaken /= mistaken.sum(1, keepdims=True)
     return np.linalg.solve(np.eye(len(k)) - mistaken[:, is_part], mistaken[:, ~is_part] @ member)
