@@ -24,7 +24,8 @@ def candidate(structure, k, **scores):
 
 
 def after(phase, clients=8, rows=100.0):
-    state = State(phase, rows, (), None, {}, {}, {}, np.zeros(2), np.zeros(2), 5.0, Units(np.ones(2), np.zeros(2), np.full(2, rows)))
+    units = Units(np.ones(2), np.zeros(2), np.full(2, rows))
+    state = State(phase, rows, (), None, {}, {}, {}, np.zeros(2), np.zeros(2), 5.0, units)
     return phase.next(state, federate({f"c{c}": np.eye(2) for c in range(clients)}))
 
 
