@@ -13,7 +13,7 @@ from unpooled.models.open_mixture.initial import MergePath
 from unpooled.models.open_mixture.phases import Compare, Done, Refit, Search, Settle, Shared, State, result
 from unpooled.models.open_mixture.units import Units
 
-UNITS = Units(np.ones(2), np.full(2, 100.0))
+UNITS = Units(np.ones(2), np.zeros(2), np.full(2, 100.0))
 
 
 def candidate(structure, k, **scores):
@@ -24,7 +24,8 @@ def candidate(structure, k, **scores):
 
 
 def after(phase, clients=8, rows=100.0):
-    state = State(phase, rows, (), None, {}, {}, {}, np.zeros(2), np.zeros(2), 5.0, Units(np.ones(2), np.full(2, rows)))
+    units = Units(np.ones(2), np.zeros(2), np.full(2, rows))
+    state = State(phase, rows, (), None, {}, {}, {}, np.zeros(2), np.zeros(2), 5.0, units)
     return phase.next(state, federate({f"c{c}": np.eye(2) for c in range(clients)}))
 
 

@@ -8,6 +8,7 @@ from unpooled.maths import gaussian
 from unpooled.maths.mixture import Params
 from unpooled.models.open_mixture.candidates import Candidate
 from unpooled.models.open_mixture.client_weights import Proposal
+from unpooled.models.open_mixture.constants import SMALL_TABLE
 from unpooled.models.open_mixture.initial import Centres
 from unpooled.models.open_mixture.shared_weights import (
     are_too_coarse,
@@ -70,7 +71,7 @@ def test_mixtures_start_from_k_means_of_centres_with_the_scatter_about_them():
     assert (found["full-5"][1], found["full-60"]) == (1.0, (many, 2.0))  # fifty centres do not make sixty clusters
 
 
-def test_where_rows_are_few_there_are_several_starts_with_one_covariance():
+def test_where_rows_are_few_and_in_small_tables_there_are_several_starts_with_one_covariance():
     rng = np.random.default_rng(0)
     centres = Centres(rng.normal(size=(40, 5)), np.full(40, 5.0), np.eye(5))
     params = Params(np.ones(2) / 2, np.zeros((2, 5)), np.ones((2, 15)))
@@ -80,7 +81,8 @@ def test_where_rows_are_few_there_are_several_starts_with_one_covariance():
     assert all(c.is_tied for c, _ in found.values())
     assert len({c.proposal.params.means.tobytes() for c, _ in found.values()}) > 2
     assert not tied_starts(mixtures, centres, 19.0, rng)  # too few rows for two Gaussians
-    assert not tied_starts(mixtures, centres, 30.0, rng)  # as many as two covariances have numbers
+    assert tied_starts(mixtures, centres, SMALL_TABLE, rng)
+    assert not tied_starts(mixtures, centres, SMALL_TABLE + 1.0, rng)  # and more than two covariances have numbers
 
 
 def test_whitened_centres_are_in_units_of_all_rows():
