@@ -60,7 +60,8 @@ def test_mixtures_count_only_as_far_as_halves_of_the_rows_support_them():
     """Two candidates, one Gaussian and one mixture, in three columns of numbers."""
     rng = np.random.default_rng(4)
     alone = np.tile([True, False], (3, 1))
-    usable, of_levels, cells = np.ones((3, 2), bool), np.zeros(3, bool), np.full((2, 3), 200.0)
+    columns = choice.Columns(alone, np.ones((3, 2), bool), np.zeros(3, bool), np.zeros((3, 2, 2)))
+    cells = np.full((2, 3), 200.0)
 
     def reach(spread, agree):
         """`spread` of the mixture's errors against 1; `agree` says whether both halves have them so."""
@@ -68,7 +69,7 @@ def test_mixtures_count_only_as_far_as_halves_of_the_rows_support_them():
         if not agree:
             errors[1, ..., 1] = 2.0 * rng.normal(size=(3, 200))
         gram = np.einsum("hjnc,hjnd->hjcd", errors, errors)
-        return choice._reach(gram, cells, alone, usable, of_levels)
+        return choice._reach(gram, cells, columns)
 
     assert reach(0.3, agree=True) > 0.9
     assert reach(3.0, agree=True) < 1.0

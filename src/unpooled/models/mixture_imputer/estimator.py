@@ -215,6 +215,8 @@ class MixtureImputer(Filling, Estimator):
             skewed=skewed,
             log_mean=log_frame.mean,
             log_scale=log_frame.scale,
+            table=float(frame.rows),
+            seen=seen,
             rounds=0,
         )
 
@@ -293,7 +295,7 @@ class MixtureImputer(Filling, Estimator):
         asked = Asked(tuple(c.params for c in state.candidates), state.scale, models(state, _coefs(state)))
         found = fed.sum(judge.using(hide=self.hide, **options(state, state.candidates)), asked)
         tried = len(state.candidates)
-        state = choice.judged(state, to_numpy(found.gram), to_numpy(found.cells), isinstance(self.n_components, str))
+        state = choice.judged(state, tree.map(to_numpy, found), isinstance(self.n_components, str))
         return state, {"candidates": tried, "hidden_rmse": float(np.nanmin(state.errors))}
 
     def _calibrate(self, fed: Federation, state: State) -> tuple[State, Info]:

@@ -45,6 +45,7 @@ class Judged(NamedTuple):
 
     cells: Float[Array, "h j", ">=0 rows"]
     gram: Float[Array, "h j c c"]  # sums of products of two candidates' errors, in standard deviations of the column
+    deviations: Float[Array, "e", ">=0"]  # sum over all values: how far from the mean, in standard deviations
 
 
 @message("mixture_imputer.Asked")
@@ -140,7 +141,9 @@ def judge(down: Asked, client: Client, *, hide: float, columns: dict, logs: list
                 weighted = errors[some] * w[rows[mine][some]][:, None, None]
                 found = errors.shape[2]
                 gram[h, j, :found, :found] += np.tensordot(weighted, errors[some], axes=([0, 1], [0, 1]))
-    return Judged(np.stack([w[which == h] @ hidden[which == h] for h in (0, 1)]), gram)
+    cells = np.stack([w[which == h] @ hidden[which == h] for h in (0, 1)])
+    away = (embedding.embed(x) - to_numpy(down.logistic.mean)) / to_numpy(down.scale)
+    return Judged(cells, gram, w @ np.abs(np.nan_to_num(away)))
 
 
 def _one_by_one(x: np.ndarray, hidden: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:

@@ -14,25 +14,32 @@ EQUAL = 10.0  # cells that speak for equal shares in columns of levels
 LEAST = 0.1  # a candidate that counts less everywhere is dropped
 
 
-def shares(gram: np.ndarray, cells: np.ndarray, usable: np.ndarray, of_levels: np.ndarray) -> np.ndarray:
+def shares(
+    gram: np.ndarray, cells: np.ndarray, usable: np.ndarray, of_levels: np.ndarray, known: np.ndarray | None = None
+) -> np.ndarray:
     """Shares (d, c) of the candidates in each column, from sums (d, c, c) of products of their errors over cells (d,).
 
     `usable` (d, c) says which candidates a column has, `of_levels` (d,) which columns hold levels; columns that agree in both learn from
-    each other.
+    each other. `known` (d, c, c) is added to the sums of each column, and to no other's.
     """
+    own = gram if known is None else gram + known
     found = np.zeros(usable.shape)
     sorts = np.column_stack([of_levels, usable])
     for sort in np.unique(sorts, axis=0):
         alike = np.flatnonzero((sorts == sort).all(1))
         some = np.flatnonzero(sort[1:])
         equal = EQUAL * np.eye(len(some)) if sort[0] else 0.0
-        among = gram[alike][:, some[:, None], some]
-        everywhere = among.sum(0) / max(cells[alike].sum(), 1.0)
-        found[alike[:, None], some] = [simplex_least(g + CELLS * everywhere + equal) for g in among]
+        everywhere = _among(gram, alike, some).sum(0) / max(cells[alike].sum(), 1.0)
+        found[alike[:, None], some] = [simplex_least(g + CELLS * everywhere + equal) for g in _among(own, alike, some)]
     kept = found.max(0) >= LEAST
     kept[found.argmax(1)] = True
     found = np.where(kept, found, 0.0)
     return found / found.sum(1, keepdims=True)
+
+
+def _among(gram: np.ndarray, columns: np.ndarray, candidates: np.ndarray) -> np.ndarray:
+    """The sums of some columns and candidates."""
+    return gram[columns][:, candidates[:, None], candidates]
 
 
 def simplex_least(gram: np.ndarray) -> np.ndarray:

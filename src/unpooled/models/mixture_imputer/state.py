@@ -38,6 +38,8 @@ class State(NamedTuple):
     skewed: tuple[int, ...]  # columns that some candidates take the logarithm of
     log_mean: np.ndarray  # (e,), of logarithms in these columns
     log_scale: np.ndarray  # (e,)
+    table: float  # rows
+    seen: np.ndarray  # (e,) values of each embedded column
     rounds: int  # of EM or of Newton's method in this stage
 
 
