@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 from scipy.optimize import approx_fprime
 from sklearn.exceptions import ConvergenceWarning
+from statsmodels.duration.hazard_regression import PHReg
 
 import unpooled as up
 from unpooled.errors import BadData, BadParameter, DataWarning
@@ -345,3 +346,16 @@ def test_events_may_be_true_and_false_and_texts_are_named():
     texts = {name: part.assign(dead=np.where(part["dead"], "yes", "no")) for name, part in parts.items()}
     with pytest.raises(BadParameter, match="event='dead' is a column of texts"):
         up.Cox(duration="t", event="dead").fit(up.federate(texts))
+
+
+def test_columns_that_nearly_follow_from_each_other_have_finite_coefficients():
+    rng = np.random.default_rng(0)
+    age = rng.normal(60, 9, 150)
+    rows = np.column_stack([age, age + rng.normal(0, 0.02, 150), rng.normal(size=150)])
+    time, died = rng.exponential(size=150), rng.random(150) < 0.7
+    died = died.astype(float)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ConvergenceWarning)
+        cox = up.Cox().fit(rows, np.column_stack([time, died]), by=np.arange(150) % 3)
+    peer = PHReg(time, rows, died, ties="efron").fit(disp=0)
+    np.testing.assert_allclose(cox.coef_, peer.params, rtol=1e-5)

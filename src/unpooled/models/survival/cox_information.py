@@ -15,6 +15,7 @@ from scipy.linalg import eigh
 from unpooled.errors import BadData
 from unpooled.models.column_names import called
 
+CURVED = 0.1  # of the curvature at the start, along the coefficients: above it they have a finite optimum
 DIVERGES = 12.0  # a larger coefficient of a standardised covariate counts as diverging
 FLAT = 1e-6  # so does a direction in which a smaller share of the initial information is left
 DEPENDENT = 1e-10  # smallest eigenvalue of the information, relative to the largest, below which columns are dependent
@@ -23,9 +24,14 @@ ROUNDS = 500  # iterations of the search for the ridge, at most
 
 
 def diverging(state: Any) -> np.ndarray:
-    """Covariates whose coefficients diverge: they are very large, or the likelihood has become flat in their direction."""
+    """Covariates whose coefficients diverge: they are very large, or the likelihood has become flat in their direction.
+
+    Coefficients of columns that nearly follow from each other may be very large too; the likelihood then stays as curved as it was.
+    """
     grown = np.abs(state.coef) > DIVERGES
     if state.ridge == 0:
+        curved = state.coef @ state.information @ state.coef > CURVED * (state.coef @ state.first @ state.coef)
+        grown &= not curved
         values, vectors = eigh(state.information, state.first)
         flat = vectors[:, values < FLAT]
         grown |= (np.abs(flat) > 0.5 * np.abs(flat).max(0, initial=0.0)).any(1)
