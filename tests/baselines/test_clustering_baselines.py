@@ -1,8 +1,10 @@
 """Clustering baselines, each against an oracle: scikit-learn on the pooled rows, the definition written out, or a planted truth."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.cluster import HDBSCAN, KMeans
+from sklearn.exceptions import NotFittedError
 from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
 
 from unpooled import FedGEM
@@ -229,3 +231,16 @@ def test_a_client_with_missing_values_is_named_before_any_work(model, problem):
 def test_wrong_parameters(model, sentence):
     with pytest.raises(BadParameter, match=sentence):
         model.fit({"a": np.eye(3), "b": np.eye(3)})
+
+
+@pytest.mark.parametrize("estimator", [KFed(2, n_local=2, random_state=0), LocalEM(random_state=0)])
+def test_a_client_predicts_frames_with_texts(estimator):
+    rng = np.random.default_rng(0)
+    frames = {
+        name: pd.DataFrame({"a": rng.normal(size=40), "b": rng.normal(size=40), "sex": rng.choice(["f", "m"], 40)})
+        for name in ("north", "south")
+    }
+    with pytest.raises(NotFittedError):
+        estimator.predict(frames["north"], client="north")
+    labels = estimator.fit(frames).predict(frames["north"], client="north")
+    assert (labels == estimator.labels_["north"]).all() if hasattr(estimator, "labels_") else len(labels) == 40

@@ -10,11 +10,12 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+from sklearn.utils.validation import check_is_fitted
 
 from unpooled.arrays import Array, Float, to_numpy
 from unpooled.baselines.centres import CentreModel
 from unpooled.client import GATHER, Client, client
-from unpooled.estimator import Info
+from unpooled.estimator import Info, rows_of
 from unpooled.federation import Federation
 from unpooled.maths.distances import nearest, squared
 from unpooled.maths.local_mixture import kmeans
@@ -146,6 +147,7 @@ class KFed(CentreModel):
 
     def predict(self, X: Any, client: str | None = None) -> np.ndarray:
         """The cluster of each row: by the own centres of `client` if it is given, else by the nearest global centre."""
+        check_is_fitted(self, "cluster_centers_")
         if client is None or client not in self.local_centers_:
             return super().predict(X)
-        return self.place_[client][nearest(np.asarray(X, dtype=float), self.local_centers_[client])]
+        return self.place_[client][nearest(rows_of(self, X), self.local_centers_[client])]

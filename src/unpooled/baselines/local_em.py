@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+from sklearn.utils.validation import check_is_fitted
 
 from unpooled.arrays import Array, Float, to_numpy
 from unpooled.client import SUM, Client, client
 from unpooled.data.checks import check_complete
 from unpooled.errors import BadParameter, suggest
-from unpooled.estimator import Estimator, Info
+from unpooled.estimator import Estimator, Info, rows_of
 from unpooled.federation import Federation
 from unpooled.maths import local_mixture, mixture
 from unpooled.maths.mixture import Params
@@ -113,7 +114,7 @@ class LocalEM(Estimator):
             first += len(params.weights)
         self.n_components_ = first
         here = fed.here()
-        self.labels_ = {c.name: self.predict(c.x, client=c.name) for c in here}
+        self.labels_ = {c.name: self._labels(to_numpy(c.x), c.name) for c in here}
 
     def predict(self, X: Any, client: str | None = None) -> np.ndarray:
         """The cluster of each row under the mixture of one client.
@@ -130,7 +131,14 @@ class LocalEM(Estimator):
         labels : ndarray of shape (n_samples,)
             Numbers of clusters, different for each client.
         """
+        check_is_fitted(self, "models_")
+        if client is None:
+            raise BadParameter(f"LocalEM has a mixture for each client: give client=, one of {', '.join(self.models_)}")
         if client not in self.models_:
             raise BadParameter(f"LocalEM has no model for client {client!r}: {suggest(client, self.models_)}")
+        return self._labels(rows_of(self, X), client)
+
+    def _labels(self, x: np.ndarray, client: str) -> np.ndarray:
+        """The cluster (n,) of each row x (n, d) under the mixture of a client."""
         params, shape, first = self.models_[client]
-        return first + mixture.log_joint(params, np.asarray(X, dtype=float), shape).argmax(-1)
+        return first + mixture.log_joint(params, np.asarray(x, dtype=float), shape).argmax(-1)
