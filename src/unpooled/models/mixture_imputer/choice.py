@@ -83,8 +83,8 @@ def _known(state: State, found: Judged, c: int) -> np.ndarray:
     columns = evidence.Known(state.table, state.seen, found.cells.sum(0)[layout.column_of], informative)
     priors = np.array([state.candidates[i].prior for i in ones])
     products = evidence.products(covs / np.outer(state.scale, state.scale), priors, columns)
-    places = [layout.parts[j].start for j in layout.numbers]
-    known[np.ix_(layout.numbers, ones, ones)] = products[places]
+    numbers = np.array(layout.numbers)
+    known[np.ix_(numbers, ones, ones)] = products[[layout.parts[j].start for j in numbers]]
     return known
 
 
