@@ -9,7 +9,7 @@ import unpooled as up
 from unpooled import errors, store
 from unpooled.arrays import Array, Float
 from unpooled.client import SUM, Client, client
-from unpooled.errors import BadParameter, DataNotFound, TooFewClients
+from unpooled.errors import BadData, BadParameter, DataNotFound, TooFewClients
 from unpooled.estimator import Estimator
 
 
@@ -100,3 +100,13 @@ def test_a_saved_model_of_ones_own_says_that_its_module_is_needed(tmp_path):
     store.write(folder / "model.zip", saved | {"model": saved["model"] | {"class": "median:GeometricMedian"}})
     with pytest.raises(DataNotFound, match=r"'median:GeometricMedian' .*: import the module that defines it first"):
         up.load(folder)
+
+
+@pytest.mark.parametrize("estimator", [up.PCA(), up.MixtureImputer()], ids=lambda model: type(model).__name__)
+def test_clients_are_refused_by_fit_transform_before_the_fit(estimator):
+    rng = np.random.default_rng(0)
+    with pytest.raises(BadData, match="takes new rows as one table and not as clients"):
+        estimator.fit_transform({name: rng.normal(size=(20, 2)) for name in "ab"})
+    assert not hasattr(estimator, "n_features_in_")
+    x = rng.normal(size=(60, 3))
+    assert estimator.fit_transform(x).shape[0] == 60

@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from unpooled.arrays import Array, Float, to_numpy
 from unpooled.client import SUM, Client, client
 from unpooled.errors import BadData, BadParameter
-from unpooled.estimator import Estimator, rows_of
+from unpooled.estimator import Estimator, one_table, rows_of
 from unpooled.federation import Federation
 from unpooled.models.column_names import called, names_of
 from unpooled.models.steady import Steady
@@ -300,6 +300,11 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
         return self.n_components_
 
     # ---- the face ----
+
+    def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> Any:
+        """Fit to one table, and transform it; a dict of clients is refused before the fit."""
+        one_table(self, X)
+        return super().fit_transform(X, y, **fit_params)
 
     def transform(self, X: Any) -> np.ndarray:
         """Rows along the components.

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from unpooled.arrays import is_frame
 from unpooled.data.schema import Schema
 from unpooled.errors import BadParameter
-from unpooled.estimator import rows_of
+from unpooled.estimator import one_table, rows_of
 from unpooled.maths import gaussian, imputation
 from unpooled.maths.imputation import Laws
 from unpooled.maths.mixture import Params
@@ -38,6 +38,11 @@ class Filling(OneToOneFeatureMixin, TransformerMixin):
     n_features_in_: int
 
     # ---- filling in ----
+
+    def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> Any:
+        """Fit to one table, and transform it; a dict of clients is refused before the fit."""
+        one_table(self, X)
+        return super().fit_transform(X, y, **fit_params)
 
     def transform(self, X: Any) -> Any:
         """X with every gap filled: a number by its mean, a level by the most likely one; a frame stays a frame.
