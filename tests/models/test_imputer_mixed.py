@@ -150,7 +150,7 @@ def test_shares_are_the_least_squares_on_the_simplex():
 def test_rounding_does_not_decide_between_candidates_that_err_alike():
     rng = np.random.default_rng(5)
     errors = rng.normal(size=(60, 3)) @ rng.normal(size=(3, 6))
-    errors[:, 3:] = errors[:, :3] + 1e-7 * rng.normal(size=(60, 3))  # three pairs of candidates
+    errors[:, 3:] = errors[:, :3] + 1e-10 * rng.normal(size=(60, 3))  # three pairs of candidates
     found = simplex_least(errors.T @ errors)
     assert found[3:] == pytest.approx(found[:3], abs=1e-4)
     moved = (errors.T @ errors) * (1 + 1e-15 * rng.normal(size=(6, 6)))
