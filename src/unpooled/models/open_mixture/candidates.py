@@ -11,7 +11,7 @@ from unpooled.arrays import to_numpy
 from unpooled.maths import gaussian, mixture
 from unpooled.maths.mixture import Params, Stats
 from unpooled.models.open_mixture.client_weights import Proposal
-from unpooled.models.open_mixture.constants import CLUSTER_PENALTY, COV_PRIOR_ROWS, TIED_ROWS, TINY
+from unpooled.models.open_mixture.constants import CLUSTER_PENALTY, COST_DIGITS, COV_PRIOR_ROWS, TIED_ROWS, TINY
 from unpooled.models.open_mixture.covariances import least_variance, shrink
 from unpooled.models.open_mixture.questions import CandidateStats
 from unpooled.tree import message
@@ -137,7 +137,7 @@ def best(candidates: Sequence[Candidate], structure: str) -> Candidate | None:
 
 def lowest_cost(candidates: Sequence[Candidate], n: int) -> list[Candidate]:
     """The n candidates with the lowest cost, the best first."""
-    return sorted(candidates, key=lambda c: c.cost)[:n]
+    return sorted(candidates, key=lambda c: round(c.cost, COST_DIGITS))[:n]
 
 
 def best_of_each_size(candidates: Sequence[Candidate], n_kept: int) -> list[Candidate]:
@@ -159,10 +159,10 @@ def by_size(candidates: Sequence[Candidate], rows: float) -> list[list[Candidate
         groups.setdefault((c.shape, c.size if has_few_rows(c, rows) else c.id), []).append(c)
     found = []
     for group in groups.values():
-        lowest = min(group, key=lambda c: c.cost)
+        lowest = lowest_cost(group, 1)[0]
         optimum = min(group, key=_log_volume) if has_few_rows(lowest, rows) else lowest
         found.append([optimum] if optimum is lowest else [optimum, lowest])
-    return sorted(found, key=lambda group: group[-1].cost)
+    return sorted(found, key=lambda group: round(group[-1].cost, COST_DIGITS))
 
 
 def is_better(c: Candidate, other: Candidate, rows: float) -> bool:

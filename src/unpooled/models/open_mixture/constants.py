@@ -98,6 +98,9 @@ HALF_MEAN = np.sqrt(2 / np.pi)  # distance of a half Gaussian's mean from the ce
 N_DRAWS = 5000  # rows that the server samples from the atoms
 MAX_GAUSSIANS = 40
 SMALL_TABLE = 1000  # up to this many rows there are further starts: in local optima of a small table chance decides
+COST_DIGITS = (
+    6  # digits after the point of a BIC that count: of several starts in one optimum the first is taken, in any unit
+)
 N_ATTEMPTS = 5  # fits of each number of Gaussians to the sample, in a small table
 PATIENCE = 3  # numbers of Gaussians in a row without a better BIC that end the search
 MERGE_RANGE = 5  # numbers above and below the best one that are also reached by merging pairs

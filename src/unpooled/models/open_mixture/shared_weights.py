@@ -19,6 +19,7 @@ from unpooled.maths.mixture import Params
 from unpooled.models.open_mixture.candidates import SHARED, Candidate, gaussian_candidate, has_few_rows, is_better
 from unpooled.models.open_mixture.client_weights import Proposal
 from unpooled.models.open_mixture.constants import (
+    COST_DIGITS,
     HALF_MEAN,
     MAX_ATOMS,
     MAX_GAUSSIANS,
@@ -168,8 +169,9 @@ def _best_attempts(x: np.ndarray, k: int, rng: np.random.Generator, shapes: Sequ
     """A fit of k components for each covariance type with enough rows: in small tables the best of several."""
     n_times = N_ATTEMPTS if len(x) <= SMALL_TABLE else 1
     found = [fit for _ in range(n_times) for fit in local_mixture.attempts(x, np.ones(len(x)), k, rng, shapes)]
-    best = {shape: min((f for f in found if f.shape == shape), key=lambda f: f.bic, default=None) for shape in shapes}
-    return [fit for fit in best.values() if fit is not None]
+    ranked = sorted(found, key=lambda fit: round(fit.bic, COST_DIGITS))
+    best = {fit.shape: fit for fit in reversed(ranked)}
+    return [best[shape] for shape in shapes if shape in best]
 
 
 def _better_size_above(
