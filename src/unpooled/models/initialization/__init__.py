@@ -3,6 +3,7 @@
 Read in this order:
 
 - `column_frame`: means and standard deviations of the columns, by which everything is standardised; a warning where they are rounded
+- `part_of_rows`: of many rows a part is enough
 - `kernels`, `cell_sums`, `together`: SUMs over small regions (cells), which several searches share
 - `covariance_kinds`, `cell_mixture`, `cell_search`: mixtures fitted to cells at the server
 - `short_runs`: rounds of EM over all rows, by which one of these is chosen

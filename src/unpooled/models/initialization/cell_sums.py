@@ -20,6 +20,7 @@ from unpooled.models.initialization.cell_mixture import Cells
 from unpooled.models.initialization.column_frame import Frame, double, round_to_grid
 from unpooled.models.initialization.covariance_kinds import kind_of
 from unpooled.models.initialization.kernels import Kernels
+from unpooled.models.initialization.part_of_rows import taken
 from unpooled.models.initialization.together import Answers, Counts, Search, count_rows, floored
 
 NARROWEST = 1e-7  # the least eigenvalue of a kernel in the standardised frame
@@ -27,25 +28,29 @@ LEAST_ROWS = 0.5  # a cell with fewer rows is left out
 
 
 @client("initialization.cells", SUM, adds=True, exact=True)
-def cell_moments(down: tuple[Params, ...], client: Client, *, shapes: list) -> tuple[Stats, ...]:
+def cell_moments(down: tuple[Params, ...], client: Client, *, shapes: list, every: int = 1) -> tuple[Stats, ...]:
     """Counts, sums and second moments of the rows near each point, about the point; in float64 whatever the rows are."""
-    x = double(client.x)
-    return tuple(mixture.e_step(kernels, x, client.w, shape) for kernels, shape in zip(down, shapes))
+    x, w = taken(client, every)
+    return tuple(mixture.e_step(kernels, x, w, shape) for kernels, shape in zip(down, shapes))
 
 
 @client("initialization.cell_counts", SUM, adds=True, exact=True)
-def cell_counts(down: tuple[Params, ...], client: Client, *, shapes: list) -> tuple[Counts, ...]:
+def cell_counts(down: tuple[Params, ...], client: Client, *, shapes: list, every: int = 1) -> tuple[Counts, ...]:
     """How many rows are near each point."""
-    x = double(client.x)
-    return tuple(count_rows(kernels, x, double(client.w), shape) for kernels, shape in zip(down, shapes))
+    x, w = taken(client, every)
+    return tuple(count_rows(kernels, x, double(w), shape) for kernels, shape in zip(down, shapes))
 
 
-def totals_of(fed: Federation) -> Answers:
-    """A function (kernels, covariance shapes, whether counts only) -> total over this federation: one SUM per call."""
+def totals_of(fed: Federation, every: int = 1) -> Answers:
+    """A function (kernels, covariance shapes, whether counts only) -> total over this federation: one SUM per call.
+
+    The total is over all rows, or over the part of about one of `every` (see `part_of_rows`).
+    """
+    part = {"every": every} if every > 1 else {}
 
     def total(down: tuple[Params, ...], shapes: list, counts: bool) -> Any:
         question = cell_counts if counts else cell_moments
-        return fed.sum(question.using(shapes=shapes), down)
+        return fed.sum(question.using(shapes=shapes, **part), down)
 
     return total
 

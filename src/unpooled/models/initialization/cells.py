@@ -31,6 +31,7 @@ from typing import NamedTuple
 import numpy as np
 
 from unpooled.federation import Federation
+from unpooled.maths import gaussian
 from unpooled.maths.mixture import Params
 from unpooled.models.initialization import cell_mixture, cell_search
 from unpooled.models.initialization.cell_mixture import Cells, Fit
@@ -47,6 +48,7 @@ from unpooled.models.initialization.kernels import (
     leading_slabs,
     n_cells,
 )
+from unpooled.models.initialization.part_of_rows import Part, part_of
 from unpooled.models.initialization.short_runs import QUICK, STAGES, Pool, params_of, short_runs
 from unpooled.models.initialization.together import Answers, Search, together
 
@@ -77,6 +79,8 @@ def cells_start(
 ) -> list[Params]:
     """Starts of mixtures, from 28 SUMs, of which eight are counts and sixteen rounds of EM; one component alone needs none.
 
+    Of many rows a part is enough (see `part_of_rows`): with them there is one SUM more.
+
     Parameters
     ----------
     fed : Federation
@@ -98,7 +102,11 @@ def cells_start(
     list of Params
         `n_init` for the first size, best first, then for the next.
     """
-    return starts(totals_of(fed), frame, sizes, n_init, shape, rng, quick)
+    part = Part(1, float(frame.rows))
+    if max(sizes) > 1:
+        part = part_of(fed, frame, gaussian.n_parameters(max(sizes), len(frame.mean), shape))
+    frame = frame._replace(rows=np.asarray(part.rows))
+    return starts(totals_of(fed, part.every), frame, sizes, n_init, shape, rng, quick)
 
 
 def starts(

@@ -1,0 +1,80 @@
+"""Of large tables the start of a mixture asks about a part of the rows: the same in any split, and only if it is like the whole."""
+
+import numpy as np
+import pytest
+
+import unpooled as up
+from unpooled.data.federate import federate
+from unpooled.models import initialization
+from unpooled.models.initialization import part_of_rows
+
+RNG = np.random.default_rng(0)
+N = 6000
+X = RNG.normal(size=(N, 3)) + 6.0 * RNG.integers(3, size=(N, 1))
+SPLITS = {
+    "one": {"all": X},
+    "seven": {f"part {i}": X[i::7] for i in range(7)},
+    "sorted": {f"part {i}": x for i, x in enumerate(np.array_split(X[X[:, 0].argsort()], 4))},
+}
+
+
+@pytest.fixture(autouse=True)
+def _few_are_enough(monkeypatch):
+    monkeypatch.setattr(part_of_rows, "ENOUGH_ROWS", 500)
+
+
+def part(clients, **options):
+    fed = federate(clients, **options)
+    return part_of_rows.part_of(fed, initialization.frame(fed), parameters=10)
+
+
+@pytest.mark.parametrize("mode", ["auto", "stacked", "one by one"])
+@pytest.mark.parametrize("split", SPLITS)
+def test_the_part_is_the_same_in_any_split(split, mode):
+    found = part(SPLITS[split], mode=mode)
+    assert found.every == N // 500
+    assert found.rows == part_of_rows.is_taken(X, found.every).sum()
+    assert abs(found.rows - 500) < 5 * np.sqrt(500)
+
+
+def test_few_rows_or_many_parameters_ask_for_all_rows():
+    fed = federate(SPLITS["seven"])
+    frame = initialization.frame(fed)
+    asked = fed.journal.round
+    assert part_of_rows.part_of(fed, frame, parameters=200) == (1, N)
+    assert fed.journal.round == asked  # without a question
+
+
+@pytest.mark.parametrize("values", [2, 40])
+def test_where_rows_repeat_all_are_taken(values):
+    x = RNG.normal(size=(values, 2))[RNG.integers(values, size=N)]
+    assert part({"a": x[::2], "b": x[1::2]}) == (1, N)
+
+
+def test_gaps_and_weights_are_counted_as_in_the_whole():
+    gaps = np.where(RNG.random(X.shape) < 0.2, np.nan, X)
+    gaps[np.isnan(gaps).all(1)] = 0.5
+    assert part({"a": gaps}).every > 1
+    assert part({"a": X}, sample_weight={"a": np.full(N, 3.0)}).every in (1, 3 * N // 500)
+
+
+@pytest.mark.parametrize("gaps", [0.0, 0.1])
+def test_the_fitted_mixture_is_the_same_in_any_split(gaps):
+    missing = np.random.default_rng(1).random(X.shape) < gaps
+    missing[missing.all(1)] = False
+    whole = np.where(missing, np.nan, X)
+    models = [
+        up.GaussianMixture(3, random_state=0).fit(clients)
+        for clients in ({"all": whole}, {f"part {i}": whole[i::5] for i in range(5)})
+    ]
+    np.testing.assert_allclose(models[0].means_, models[1].means_, rtol=1e-8, atol=1e-8)
+    assert sorted(models[0].means_.mean(1).round()) == [0, 6, 12]
+
+
+def test_the_same_optimum_as_from_all_rows(monkeypatch):
+    of_part = up.GaussianMixture(3, tol=1e-9, random_state=0).fit(SPLITS["seven"])
+    monkeypatch.setattr(part_of_rows, "ENOUGH_ROWS", N)
+    of_all = up.GaussianMixture(3, tol=1e-9, random_state=0).fit(SPLITS["seven"])
+    assert of_part.lower_bound_ == pytest.approx(of_all.lower_bound_, abs=1e-6)
+    order = [np.argsort(m.means_[:, 0]) for m in (of_part, of_all)]
+    np.testing.assert_allclose(of_part.means_[order[0]], of_all.means_[order[1]], atol=1e-3)
