@@ -13,13 +13,12 @@ import numpy as np
 from unpooled.arrays import Array, is_torch, namespace, to_numpy
 from unpooled.client import SUM, Client, client
 from unpooled.federation import Federation
-from unpooled.maths.hashing import absorb, mix
 from unpooled.models.initialization.column_frame import ColumnSums, Frame, double, sums_of
 
 ENOUGH_ROWS = 20_000  # of the part, at least
 ROWS_PER_PARAMETER = 20  # of the largest mixture, likewise
 UNLIKE = 5.0  # standard errors from which on the part is not like the whole
-SALT = np.uint64(2)
+SALT = np.uint64(2)  # of the hash
 
 
 class Part(NamedTuple):
@@ -74,5 +73,7 @@ def taken(client: Client, every: int) -> tuple[Array, Array]:
 
 def is_taken(x: np.ndarray, every: int) -> np.ndarray:
     """Which rows of x (..., n, d) are taken, (..., n) bool."""
+    from unpooled.maths.hashing import absorb, mix  # loaded where tables are large
+
     hashes = absorb(np.full(x.shape[:-1], mix(SALT)), x)
     return mix(hashes) % np.uint64(every) == 0

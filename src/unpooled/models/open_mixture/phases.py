@@ -31,6 +31,7 @@ from unpooled.models.open_mixture.certainty import Evaluated
 from unpooled.models.open_mixture.constants import (
     COMPARE_ROUNDS,
     COV_PRIOR_ROWS,
+    FEW_ROWS_ERRORS,
     HELD_OUT,
     MAX_SPLITS,
     N_KEPT,
@@ -231,13 +232,14 @@ def _is_possible(topics: Candidate, n_clients: int) -> bool:
 def _topics_fit_better(all_topics: Sequence[Candidate], topics: Candidate, gaussians: Candidate, rows: float) -> bool:
     """By held-out rows, or because there are fewer Gaussians than clusters that clients' differences show.
 
-    Topics must be better by a standard error where there are as many as Gaussians, so that nothing is grouped, and where there are few
-    rows: these show few of the directions in which clients differ, so that clusters would be grouped that have different holders.
+    Topics must be better by a standard error where there are as many as Gaussians, so that nothing is grouped, and by two where there are
+    few rows: these show few of the directions in which clients differ, so that clusters would be grouped that have different holders.
     """
-    few = rows < ROWS_FOR_TOPICS or topics.size == gaussians.size
-    margin = topics.held_out_stderr if few else 0.0
+    if gaussians.size < topics.size:
+        return True
+    errors = FEW_ROWS_ERRORS if rows < ROWS_FOR_TOPICS else float(topics.size == gaussians.size)
     held_out = max(c.held_out for c in all_topics)
-    return held_out - margin > gaussians.held_out or gaussians.size < topics.size
+    return held_out - errors * topics.held_out_stderr > gaussians.held_out
 
 
 # ---- phases 2 and 3 where clients do not differ ----
