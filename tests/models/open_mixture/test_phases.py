@@ -59,8 +59,8 @@ def test_gaussians_are_final_before_a_copy_without_held_out_rows_is_compared():
         (5, 3, -1.0, 5, 1000, "gaussians"),  # fewer than two clients per topic
         (3, 3, -1.8, 8, 1000, "gaussians"),  # as many topics as Gaussians: better by less than a standard error
         (3, 3, -1.0, 8, 1000, "topics"),  # better by more
-        (5, 3, -1.8, 8, 200, "gaussians"),  # few rows: better by less than a standard error
-        (5, 3, -1.0, 8, 200, "topics"),  # better by more
+        (5, 3, -1.2, 8, 200, "gaussians"),  # few rows: better by less than two standard errors
+        (5, 3, -0.9, 8, 200, "topics"),  # better by more
     ],
 )
 def test_the_structure_is_chosen_by_held_out_rows(n_gaussians, n_topics, held_out, clients, rows, structure):
