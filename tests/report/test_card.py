@@ -45,7 +45,7 @@ def test_few_rows_are_not_written_out(tmp_path):
     run = fitted(tmp_path, "LogisticRegression", small, "y")
     main(["card", str(run)])
     text = (run / "card.md").read_text()
-    assert "| tiny | fewer than 10 |" in text
+    assert "| tiny | fewer than 10 | not shown |" in text
     assert "| tiny | - |" in text
     assert "Fewer than 100 rows at" in text
     assert not re.search(r"\| tiny \|[^\n]*\b7\b", text)

@@ -96,7 +96,7 @@ def _data(run: RunFolder) -> Part:
     """Columns, and rows and missing values by site."""
     columns = run.columns
     sentences = [f"{len(columns)} columns: {', '.join(columns)}."] if columns else []
-    rows = [(name, _count(own["rows"]), _share(own.get("missing"))) for name, own in run.clients.items()]
+    rows = [(name, _count(own["rows"]), _share(own["rows"], own.get("missing"))) for name, own in run.clients.items()]
     left_out = run.summary.get("n_clients", len(rows)) - len(rows)
     if left_out > 0:
         sentences.append(f"{left_out} more sites are not listed.")
@@ -110,9 +110,11 @@ def _count(rows: int | None) -> str:
     return f"{rows:,}" if rows >= FEW else f"fewer than {FEW}"
 
 
-def _share(missing: Sequence[float] | None) -> str:
-    """The mean part of missing cells."""
-    return f"{np.mean(missing):.0%}" if missing else "not told"
+def _share(rows: int | None, missing: Sequence[float] | None) -> str:
+    """The mean part of missing cells; of few rows it would tell how many they are."""
+    if not missing:
+        return "not told"
+    return f"{np.mean(missing):.0%}" if rows is None or rows >= FEW else "not shown"
 
 
 def _metrics(run: RunFolder) -> Part:
