@@ -78,3 +78,15 @@ def test_the_same_optimum_as_from_all_rows(monkeypatch):
     assert of_part.lower_bound_ == pytest.approx(of_all.lower_bound_, abs=1e-6)
     order = [np.argsort(m.means_[:, 0]) for m in (of_part, of_all)]
     np.testing.assert_allclose(of_part.means_[order[0]], of_all.means_[order[1]], atol=1e-3)
+
+
+def test_the_imputer_starts_from_a_part_too():
+    gaps = np.where(RNG.random(X.shape) < 0.15, np.nan, X)[:3000]
+    gaps[np.isnan(gaps).all(1)] = 1.0
+    options = {"n_components": 3, "choose_iter": 4, "max_iter": 6}
+    split = federate({f"part {i}": gaps[i::4] for i in range(4)})
+    models = [up.MixtureImputer(**options).fit(data) for data in ({"all": gaps}, split)]
+    filled = [model.transform(gaps) for model in models]
+    np.testing.assert_allclose(*filled, rtol=1e-7, atol=1e-7)
+    looks = [e.question for e in split.journal.exchanges].count("mixture_imputer.look")
+    assert looks == 2  # of all rows, and of the part

@@ -36,6 +36,7 @@ from unpooled.models.initialization.gathered import (
     random_means,
     wide,
 )
+from unpooled.models.initialization.part_of_rows import part_of, taken
 from unpooled.models.initialization.short_runs import ROUNDS
 from unpooled.models.initialization.together import Counts, count_rows, without
 
@@ -61,8 +62,10 @@ __all__ = [
     "k_means",
     "local_centres",
     "override",
+    "part_of",
     "random_means",
     "starts",
+    "taken",
     "warn_of_rounding",
     "wide",
     "without",

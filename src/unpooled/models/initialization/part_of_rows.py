@@ -6,12 +6,12 @@ are taken together: where there are so many of them that the part is not like th
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from unpooled.arrays import Array, is_torch, namespace, to_numpy
-from unpooled.client import SUM, Client, client
+from unpooled.client import SUM, Ask, Client, client
 from unpooled.federation import Federation
 from unpooled.models.initialization.column_frame import ColumnSums, Frame, double, sums_of
 
@@ -28,19 +28,22 @@ class Part(NamedTuple):
     rows: float  # how many these are
 
 
-def part_of(fed: Federation, frame: Frame, parameters: int) -> Part:
-    """The part of the rows that is enough for a mixture of so many parameters; a SUM, unless that is all rows."""
+def part_of(fed: Federation, frame: Frame, parameters: int, question: Ask | None = None) -> Part:
+    """The part of the rows that is enough for a mixture of so many parameters; a SUM, unless that is all rows.
+
+    `question` asks for the rows, values and sums of the part in the columns of the frame; `part_sums` unless given.
+    """
     rows = float(frame.rows)
     every = int(rows / max(ENOUGH_ROWS, ROWS_PER_PARAMETER * parameters))
     if every < 2:
         return Part(1, rows)
-    found = fed.sum(part_sums.using(every=every), None)
+    found = fed.sum((question or part_sums).using(every=every), None)
     if not _is_alike(found, frame, every):
         return Part(1, rows)
     return Part(every, float(found.rows))
 
 
-def _is_alike(found: ColumnSums, frame: Frame, every: int) -> bool:
+def _is_alike(found: Any, frame: Frame, every: int) -> bool:
     """Whether the part has as many rows, and the same means, as one drawn by chance may have."""
     expected = float(frame.rows) / every
     error = np.sqrt(1 - 1 / every)

@@ -38,6 +38,7 @@ from unpooled.models.mixture_imputer.questions import (
     cells,
     e_step,
     judge,
+    look,
     regress,
 )
 from unpooled.models.mixture_imputer.state import (
@@ -229,13 +230,19 @@ class MixtureImputer(Filling, Estimator):
     def _starts(
         self, fed: Federation, frame: Frame, embedding: Embedding, sizes: list[int], rng: Any
     ) -> dict[int, Params]:
-        """A mixture of each size; what is hidden is hidden from the start too."""
+        """A mixture of each size; what is hidden is hidden from the start too. Of many rows a part is enough."""
+        options: dict[str, Any] = {"hide": self.hide, "columns": embedding.option}
+        if self.init_params != "random" and max(sizes) > 1:
+            parameters = gaussian.n_parameters(max(sizes), len(frame.mean), "full")
+            part = start.part_of(fed, frame, parameters, look.using(columns=embedding.option))
+            options |= {"every": part.every} if part.every > 1 else {}
+            frame = frame._replace(rows=np.asarray(part.rows))
         frame = frame._replace(scale=embedding.balanced(frame.scale))
 
         def totals(kernels: tuple[Params, ...], shapes: list[str], counts: bool) -> tuple[Any, ...]:
             """Totals of regions, as counts of rows or as sums."""
             question = cell_counts if counts else cells
-            return fed.sum(question.using(hide=self.hide, shapes=shapes, columns=embedding.option), kernels)
+            return fed.sum(question.using(shapes=shapes, **options), kernels)
 
         if self.init_params == "random":
             draws = {k: start.random_means(frame, k, rng) if k > 1 else to_numpy(frame.mean)[None] for k in sizes}

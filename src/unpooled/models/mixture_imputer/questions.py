@@ -12,7 +12,7 @@ from unpooled.client import SUM, Client, client
 from unpooled.maths import imputation, mixture
 from unpooled.maths.imputation import Laws
 from unpooled.maths.mixture import Params, Stats
-from unpooled.models.initialization import Centre, Counts, count_rows
+from unpooled.models.initialization import Centre, Counts, count_rows, taken
 from unpooled.models.mixture_imputer import checked, ensemble, logistic
 from unpooled.models.mixture_imputer.calibration import BINS
 from unpooled.models.mixture_imputer.checked import Checked
@@ -67,9 +67,9 @@ class Ensemble(NamedTuple):
 
 
 @client("mixture_imputer.look", SUM, adds=True, batched=False)
-def look(nothing: None, client: Client, *, columns: dict) -> Look:
-    """How many rows there are, and of each column or level how many values and their sum."""
-    x, w = _table(client)
+def look(nothing: None, client: Client, *, columns: dict, every: int = 1) -> Look:
+    """How many rows there are, or in a part of the rows, and of each column or level how many values and their sum."""
+    x, w = _table(client, every)
     embedded = Embedding.of(columns).embed(x)
     seen = ~np.isnan(embedded)
     return Look(np.asarray(w.sum()), w @ seen, w @ np.where(seen, embedded, 0.0))
@@ -92,18 +92,20 @@ def e_step(down: tuple[Params, ...], client: Client, *, hide: float, columns: di
 
 
 @client("mixture_imputer.cells", SUM, adds=True, batched=False)
-def cells(down: tuple[Params, ...], client: Client, *, hide: float, shapes: list, columns: dict) -> tuple[Stats, ...]:
+def cells(
+    down: tuple[Params, ...], client: Client, *, hide: float, shapes: list, columns: dict, every: int = 1
+) -> tuple[Stats, ...]:
     """Counts, sums and second moments of the rows near each point, for the start."""
-    x, w = _shown(client, hide, columns)
+    x, w = _shown(client, hide, columns, every)
     return tuple(mixture.e_step(kernels, x, w, shape) for kernels, shape in zip(down, shapes))
 
 
 @client("mixture_imputer.cell_counts", SUM, adds=True, batched=False)
 def cell_counts(
-    down: tuple[Params, ...], client: Client, *, hide: float, shapes: list, columns: dict
+    down: tuple[Params, ...], client: Client, *, hide: float, shapes: list, columns: dict, every: int = 1
 ) -> tuple[Counts, ...]:
     """How many rows are near each point, for the start."""
-    x, w = _shown(client, hide, columns)
+    x, w = _shown(client, hide, columns, every)
     return tuple(count_rows(kernels, x, w, shape) for kernels, shape in zip(down, shapes))
 
 
@@ -202,14 +204,15 @@ def calibrate(
     return total
 
 
-def _table(client: Client) -> tuple[np.ndarray, np.ndarray]:
-    """The client's rows and weights as 64 bit floats."""
-    return to_numpy(client.x).astype(np.float64), to_numpy(client.w).astype(np.float64)
+def _table(client: Client, every: int = 1) -> tuple[np.ndarray, np.ndarray]:
+    """The client's rows and weights as 64 bit floats: all, or the part of about one row of `every`."""
+    x, w = taken(client, every)
+    return to_numpy(x).astype(np.float64), to_numpy(w).astype(np.float64)
 
 
-def _shown(client: Client, hide: float, columns: dict) -> tuple[np.ndarray, np.ndarray]:
+def _shown(client: Client, hide: float, columns: dict, every: int) -> tuple[np.ndarray, np.ndarray]:
     """The embedded table without the hidden cells, and the row weights."""
-    x, w = _table(client)
+    x, w = _table(client, every)
     return Embedding.of(columns).embed(_without(x, hide)), w
 
 
