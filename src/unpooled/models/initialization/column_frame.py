@@ -57,13 +57,9 @@ class Frame(NamedTuple):
 @client("initialization.look", SUM, adds=True)
 def column_sums(nothing: None, client: Client) -> ColumnSums:
     """How many rows there are, and of each column how many values and their sum."""
-    return sums_of(client.x, client.w)
-
-
-def sums_of(rows: Array, w: Array) -> ColumnSums:
-    """The number of some rows, and of each column how many values and their sum."""
-    seen, x = _seen(rows, w)
-    return ColumnSums(double(w.sum(-1)), double(seen.sum(-2)), double((seen * namespace(x).nan_to_num(x)).sum(-2)))
+    xp = namespace(client.x)
+    seen, x = _seen(client.x, client.w)
+    return ColumnSums(double(client.w.sum(-1)), double(seen.sum(-2)), double((seen * xp.nan_to_num(x)).sum(-2)))
 
 
 @client("initialization.spread", SUM, adds=True)

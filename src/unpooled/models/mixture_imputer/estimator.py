@@ -38,7 +38,6 @@ from unpooled.models.mixture_imputer.questions import (
     cells,
     e_step,
     judge,
-    look,
     regress,
 )
 from unpooled.models.mixture_imputer.state import (
@@ -234,7 +233,7 @@ class MixtureImputer(Filling, Estimator):
         options: dict[str, Any] = {"hide": self.hide, "columns": embedding.option}
         if self.init_params != "random" and max(sizes) > 1:
             parameters = gaussian.n_parameters(max(sizes), len(frame.mean), "full")
-            part = start.part_of(fed, frame, parameters, look.using(columns=embedding.option))
+            part = start.part_of(fed, frame, parameters)
             options |= {"every": part.every} if part.every > 1 else {}
             frame = frame._replace(rows=np.asarray(part.rows))
         frame = frame._replace(scale=embedding.balanced(frame.scale))

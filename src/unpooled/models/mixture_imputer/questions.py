@@ -67,9 +67,9 @@ class Ensemble(NamedTuple):
 
 
 @client("mixture_imputer.look", SUM, adds=True, batched=False)
-def look(nothing: None, client: Client, *, columns: dict, every: int = 1) -> Look:
-    """How many rows there are, or in a part of the rows, and of each column or level how many values and their sum."""
-    x, w = _table(client, every)
+def look(nothing: None, client: Client, *, columns: dict) -> Look:
+    """How many rows there are, and of each column or level how many values and their sum."""
+    x, w = _table(client)
     embedded = Embedding.of(columns).embed(x)
     seen = ~np.isnan(embedded)
     return Look(np.asarray(w.sum()), w @ seen, w @ np.where(seen, embedded, 0.0))
