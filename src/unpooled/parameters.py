@@ -38,7 +38,7 @@ def check_types(values: Mapping[str, Any], wanted: Mapping[str, str]) -> None:
         if kinds and not any(_is(value, types) for types, _ in kinds):
             raise BadParameter(f"{name}={value!r} should be {' or '.join(text for _, text in kinds)}")
         if is_number(value) and value != value:
-            raise BadParameter(f"{name}={value!r} should be a number: nan compares with nothing")
+            raise BadParameter(f"{name}={value!r} is not a number: give one")
 
 
 @cache

@@ -40,7 +40,7 @@ EM_STEPS, AFTER_REMOVAL = 8, 3  # steps after that before the first removal, and
 
 
 def discover(fed: Federation, trainer: dict, rng: np.random.Generator, most: int | None = None) -> list[int]:
-    """The places of the concepts, `most` if given, in the clients' first weights `omega`, which they keep; one place if there is one."""
+    """The places of the concepts in the clients' first weights `omega`, which they keep; at most `most` places where it is given."""
     clients = len(fed.names)
     if clients < 2:
         return [0]
