@@ -3,9 +3,11 @@
 FLamby leaves out slope, ca and thal and rows with missing values, and holds back 34 % of each hospital's patients, drawn with
 scikit-learn's train_test_split (seed 43, stratified by outcome). Its published figures are with scaling by site.
 
-python benchmarks/heart_sites.py        needs heart_disease_4hospitals.csv.gz in $UNPOOLED_DATA
+    python benchmarks/heart_sites.py                 needs heart_disease_4hospitals.csv.gz in $UNPOOLED_DATA
+    python benchmarks/heart_sites.py --splits 60     FedAvg's shared model and what hospitals keep, over as many other splits
 """
 
+import argparse
 import time
 import warnings
 
@@ -39,8 +41,8 @@ MODELS = {
 }
 
 
-def patients() -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Training and test patients, as FLamby splits them."""
+def patients(seed: int = 43) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Training and test patients, as FLamby splits them; with another seed, another split of the same kind."""
     table = pd.read_csv(find("heart_disease_4hospitals"))[["hospital", *COLUMNS, "num"]].dropna()
     table = table.assign(disease=np.where(table.num > 0, "yes", "no")).drop(columns="num")
     train, test = [], []
@@ -48,7 +50,7 @@ def patients() -> tuple[pd.DataFrame, pd.DataFrame]:
         two = own.disease.value_counts()
         stratify = own.disease if len(two) > 1 and (two > 2).all() else None
         rows = train_test_split(
-            np.arange(len(own)), test_size=0.34, train_size=0.66, random_state=43, shuffle=True, stratify=stratify
+            np.arange(len(own)), test_size=0.34, train_size=0.66, random_state=seed, shuffle=True, stratify=stratify
         )
         train.append(own.iloc[sorted(set(range(len(own))) - set(rows[1]))])
         test.append(own.iloc[sorted(rows[1])])
@@ -70,7 +72,47 @@ def line(name: str, right: np.ndarray, test: pd.DataFrame, seconds: float) -> st
     return f"  {name:<28} {right.mean():.3f}   {np.mean(sites):.3f}   ({by_site})   {seconds:.1f} s"
 
 
+def right_and_loss(test: pd.DataFrame, p: np.ndarray) -> tuple[float, float]:
+    """How many test patients are right, and the sum of their log-losses; p of "no" and "yes"."""
+    ill = (test.disease == "yes").to_numpy(int)
+    return float((p.argmax(1) == ill).sum()), float(-np.log(p[np.arange(len(p)), ill]).sum())
+
+
+def shared_and_kept(seed: int) -> dict[str, tuple[float, ...]]:
+    """A hospital's (test patients, right and loss with the shared model, right and loss with what it keeps)."""
+    train, test = patients(seed)
+    model = baselines.FedAvg(random_state=0).fit(up.federate(train, by="hospital", label="disease", columns=COLUMNS))
+    found = {}
+    for hospital, own in test.groupby("hospital", sort=False):
+        answers = model.predict_proba(own), model.predict_proba(own, client=str(hospital))
+        found[str(hospital)] = (len(own), *right_and_loss(own, answers[0]), *right_and_loss(own, answers[1]))
+    return found
+
+
+def many_splits(splits: int) -> None:
+    """Accuracy and log-loss per patient over splits 0, 1, ...: of all patients and of each hospital's."""
+    found = [shared_and_kept(seed) for seed in range(splits)]
+    every = np.array([list(split.values()) for split in found])  # splits, hospitals, five numbers
+    print(f"{splits} splits        accuracy shared, kept   log-loss shared, kept")
+    for name, sums in [("all", every.sum((0, 1))), *zip(found[0], every.sum(0), strict=True)]:
+        n, *rest = sums
+        right, loss, right_kept, loss_kept = np.array(rest) / n
+        print(f"  {name:<14} {right:.3f}  {right_kept:.3f}             {loss:.3f}  {loss_kept:.3f}")
+    change = every.sum(1)[:, 3] - every.sum(1)[:, 1]
+    print(f"  what hospitals keep: more patients right in {(change > 0).sum()} splits, fewer in {(change < 0).sum()}")
+
+
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--splits", type=int, default=0, help="how many other splits (default: FLamby's alone)")
+    splits = parser.parse_args().splits
+    if splits:
+        many_splits(splits)
+    else:
+        flambys_split()
+
+
+def flambys_split() -> None:
     train, test = patients()
     sizes = ", ".join(f"{h} {(train.hospital == h).sum()}/{(test.hospital == h).sum()}" for h in test.hospital.unique())
     print(f"training/test patients: {sizes}")
