@@ -52,6 +52,14 @@ def flipped(content, at):
 # ---- exchange A ----
 
 
+@pytest.mark.parametrize("request_", [{"t": 2}, None, "SUM 2"])
+def test_a_request_that_names_no_sum(scene, request_):
+    before = scene.mask()
+    with pytest.raises(MaskingRefused, match="without saying in which sum"):
+        scene.node.mask(request_, scene.letters["node000"], QUESTION, scene.values["node000"])
+    np.testing.assert_array_equal(scene.mask().limbs, before.limbs)
+
+
 def test_the_same_sum_with_another_question(scene):
     before = scene.mask()
     with pytest.raises(MaskingRefused, match="SUM 2 was asked before with another question or cohort"):
@@ -385,6 +393,16 @@ def test_the_coordinator_refuses_damaged_messages(scene):
         hub.add_masked("node001", masked)
     with pytest.raises(MaskingRefused, match="zurich is not in the roster"):
         hub.add_masked("zurich", masked)
+
+
+def test_the_coordinator_refuses_an_answer_from_outside_the_cohort():
+    cluster = begin(6)
+    values = {name: np.arange(4.0) for name in cluster.nodes}
+    cluster.sum(b"first", values, lost_a=("node005",))
+    request, answers = cluster.answers(QUESTION, values)
+    assert "node005" not in request.cohort
+    with pytest.raises(MaskingRefused, match=r"node005 is not in the cohort of SUM 2"):
+        cluster.hub.add_masked("node005", answers["node000"])
 
 
 def test_the_coordinator_refuses_cut_shares(scene):
