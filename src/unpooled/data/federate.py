@@ -99,6 +99,8 @@ def federate(
 
 def _check_engine(engine: Mapping[str, Any]) -> None:
     """Refuse names that neither `federate` nor the engine knows."""
+    if not engine:
+        return
     own = [name for name in signature(federate).parameters if name not in ("data", "engine")]
     known = [*own, *(name for name in signature(Local).parameters if name != "clients")]
     for name in engine:
