@@ -31,6 +31,7 @@ from unpooled.learners.curvatures import (
 )
 from unpooled.learners.newton import solve
 from unpooled.learners.penalties import Penalty, as_theta, penalty
+from unpooled.maths import quasi_newton
 from unpooled.maths.gaussian import unpack_triangle
 from unpooled.maths.logistic import lengthened
 from unpooled.tree import message
@@ -40,11 +41,9 @@ NEAR = 1e-3  # the same, below which second derivatives are those of the optimum
 MAX_HALVINGS = 40
 MAX_ROUNDS = 100  # of `fit`
 FEW_PARAMETERS = 64  # up to which more than two classes take Newton steps
-MEMORY = 20  # pairs of steps and changes of the gradient that L-BFGS keeps
 REFRESHED = (3, 8, 16, 32)  # rounds after which L-BFGS asks for second derivatives within classes
 MAX_BLOCKS = 640_000  # numbers of these, at most
 MAX_COLUMNS = 1500  # columns up to which L-BFGS is preconditioned by their second moments, beyond by variances
-SUFFICIENT = 1e-4  # share of the predicted gain that a step of L-BFGS must bring
 
 
 @message("learners.OptimumPath")
@@ -203,15 +202,14 @@ def _accepted(path: Path, objective: float) -> bool:
     """Whether the point is better than the last one, or as good up to rounding."""
     if not np.isfinite(path.objective):
         return bool(np.isfinite(objective))
-    gain = SUFFICIENT * float((path.at - path.base) @ path.gradient) if path.scale.size else 0.0
+    gain = quasi_newton.SUFFICIENT * float((path.at - path.base) @ path.gradient) if path.scale.size else 0.0
     return bool(objective <= path.objective - gain + 1e-11 * abs(path.objective))
 
 
 def _shorter(path: Path, objective: float) -> float:
-    """The fraction of a step that was too long at which a parabola through what is known has its minimum; between 0.1 and 0.5."""
+    """The fraction of a step that was too long at which the next point is evaluated."""
     slope = float((path.at - path.base) @ path.gradient)
-    rise = objective - path.objective + slope
-    return float(np.clip(0.5 * slope / rise, 0.1, 0.5)) if np.isfinite(rise) and rise > 0 else 0.1
+    return quasi_newton.shortened(slope, objective - path.objective + slope)
 
 
 # ---- L-BFGS ----
@@ -227,7 +225,7 @@ def _l_bfgs(path: Path, gradient: np.ndarray, total: Any, pen: Penalty) -> tuple
         path = path._replace(scale=scale, refreshed=path.refreshed + 1, steps=none, changes=none)
     else:
         path = _remember(path, gradient)
-    step = _quasi_newton(path, gradient)
+    step = quasi_newton.next_step(gradient, path.steps, path.changes, lambda q: _preconditioned(path, q))
     return path, step, _size(step, gradient, path.rows)
 
 
@@ -264,27 +262,8 @@ def _remember(path: Path, gradient: np.ndarray) -> Path:
     """The path with its last step among those that L-BFGS keeps."""
     if path.round == 1:
         return path
-    step = path.at - path.base
-    change = path.gradient - gradient
-    if step @ change <= 1e-12 * np.sqrt((step @ step) * (change @ change)):
-        return path
-    steps = np.vstack([path.steps, step])
-    changes = np.vstack([path.changes, change])
-    return path._replace(steps=steps[-MEMORY:], changes=changes[-MEMORY:])
-
-
-def _quasi_newton(path: Path, gradient: np.ndarray) -> np.ndarray:
-    """The step of L-BFGS; the two loops of Nocedal (1980) around the preconditioner."""
-    q, kept = gradient.copy(), []
-    for s, y in zip(path.steps[::-1], path.changes[::-1]):
-        rho = 1 / (s @ y)
-        alpha = rho * (s @ q)
-        q -= alpha * y
-        kept.append((rho, alpha, s, y))
-    r = _preconditioned(path, q)
-    for rho, alpha, s, y in kept[::-1]:
-        r += (alpha - rho * (y @ r)) * s
-    return r
+    steps, changes = quasi_newton.remembered(path.steps, path.changes, path.at - path.base, path.gradient - gradient)
+    return path._replace(steps=steps, changes=changes)
 
 
 def _preconditioned(path: Path, q: np.ndarray) -> np.ndarray:

@@ -23,6 +23,8 @@ from unpooled.models.glm.questions import remembered
 from unpooled.tree import message
 
 NONE = np.zeros(0)  # no curvature
+# what is asked of second derivatives: nothing, those within each class, or all
+SECOND = {"none": None, "within": logistic.second_within, "whole": logistic.second_free}
 MOST_CODES = 64  # labels that are whole numbers from 0 to one less are found by counting
 
 
@@ -59,7 +61,8 @@ class Curvature(NamedTuple):
     n: Float[Array, "", ">=0"]  # sum of w, those of classes included
     loss: Float[Array, ""]  # sum of -2 w log P(y | x)
     score: Float[Array, "m q"]
-    hessian: Float[Array, "t"]  # the lower triangle of the (m q, m q) matrix, by rows; none if it is not asked for
+    # the lower triangle of the (m q, m q) matrix by rows, or those of its (q, q) blocks on the diagonal one after another, or none
+    hessian: Float[Array, "t"]
 
 
 @client("glm.code_counts", SUM, adds=True, brief=True)
@@ -84,8 +87,8 @@ def counts(nothing: None, client: Client, *, classes: list) -> Counts:
 
 
 @client("glm.class_curvature", SUM, adds=True, brief=True)
-def curvature(point: Point, client: Client, *, classes: list, intercept: bool, second: bool = True) -> Curvature:
-    """Score and curvature of the log-loss at a point, and the loss there; without `second` no curvature."""
+def curvature(point: Point, client: Client, *, classes: list, intercept: bool, second: str = "whole") -> Curvature:
+    """Score and curvature of the log-loss at a point, and the loss there; `second` is one of `SECOND`."""
     x, y, w, _ = _complete(client, classes)
     w = w * to_numpy(point.weight)[y]
     if x.ndim == 2:
@@ -109,18 +112,20 @@ def _complete(client: Client, classes: Sequence) -> tuple[np.ndarray, np.ndarray
     return x, y, w, missing
 
 
-def _sums(point: Point, x: np.ndarray, y: np.ndarray, w: np.ndarray, intercept: bool, second: bool) -> Curvature:
+def _sums(point: Point, x: np.ndarray, y: np.ndarray, w: np.ndarray, intercept: bool, second: str) -> Curvature:
     """The sums over the rows of a client; `y` are the places of their classes."""
     given = to_numpy(point.coef)
     coef = np.roll(given, -1, 1) if intercept else np.column_stack([given, np.zeros(len(given))])
-    what = logistic.second_free if second else None
-    n, loglik, score, *free = logistic.sums(x, y, w, coef, to_numpy(point.mean), what)
-    place = np.arange(coef.size).reshape(coef.shape)
-    place = np.roll(place, 1, 1) if intercept else place[:, :-1]  # the intercept first, or none
-    hessian = (
-        pack_triangle(_of_all_classes(free[0], len(coef))[np.ix_(place.ravel(), place.ravel())]) if second else NONE
-    )
-    return Curvature(n, -2 * loglik, score.ravel()[place], hessian)
+    n, loglik, score, *found = logistic.sums(x, y, w, coef, to_numpy(point.mean), SECOND[second])
+    order = np.arange(coef.shape[1])
+    order = np.roll(order, 1) if intercept else order[:-1]  # the intercept first, or none
+    hessian = NONE
+    if second == "whole":
+        place = np.add.outer(np.arange(0, coef.size, coef.shape[1]), order).ravel()
+        hessian = pack_triangle(_of_all_classes(found[0], len(coef))[np.ix_(place, place)])
+    elif second == "within":
+        hessian = pack_triangle(found[0][:, order[:, None], order]).ravel()
+    return Curvature(n, -2 * loglik, score[:, order], hessian)
 
 
 def _of_all_classes(free: np.ndarray, classes: int) -> np.ndarray:

@@ -1,7 +1,7 @@
 """LinearRegression and LogisticRegression as scikit-learn's users know them: the pooled fit, by sums over clients.
 
-LinearRegression takes three SUMs in all. LogisticRegression takes one SUM of counts, then one SUM per Newton step; labels that are not
-known beforehand take one more SUM over a network.
+LinearRegression takes three SUMs in all. LogisticRegression takes one SUM of counts, then one SUM per Newton step, or per step of L-BFGS
+where coefficients are many; labels that are not known beforehand take one more SUM over a network.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from unpooled.federation import Federation, refuse_few
 from unpooled.maths.gaussian import unpack_triangle
 from unpooled.models.column_names import where_missing
 from unpooled.models.glm import classes as questions
-from unpooled.models.glm import newton
+from unpooled.models.glm import many_coefficients, newton
 from unpooled.models.glm.classes import Counts, Point
 from unpooled.models.glm.glm import GLM, MOST_HALVINGS
 from unpooled.models.glm.newton import Evaluated, Path, Penalty
@@ -81,6 +81,12 @@ CLOSE = 1e-4  # the same, below which the next step has the curvature of the las
 REMAINS = 1e-3  # of the tolerance: what may remain after a step that is not followed by another
 
 
+def _progress(total: Any, moved: float) -> Info:
+    """The row of history_ of a round."""
+    info = {"loss": float(0.5 * total.loss) / float(total.n)}
+    return info | {"change": moved} if np.isfinite(moved) else info
+
+
 @message("glm.ClassState")
 class State(NamedTuple):
     """Classes, their counts and weights, and where Newton's method is."""
@@ -88,7 +94,7 @@ class State(NamedTuple):
     classes: list
     seen: Counts
     weight: np.ndarray  # (k,) of each class
-    path: Path  # over (m q,) coefficients
+    path: Path | many_coefficients.Path  # over (m q,) coefficients
 
 
 class LogisticRegression(ClassifierMixin, Estimator):
@@ -112,9 +118,9 @@ class LogisticRegression(ClassifierMixin, Estimator):
         What to do with rows that have missing values.
     tol : float, default=1e-6
         Stop when a Newton step changes the linear predictor by less (root mean square), or when what will remain after it is a
-        thousandth of this.
+        thousandth of this. A step of L-BFGS must change it by less than a thousandth of this.
     max_iter : int, default=100
-        The most Newton steps, those that were halved included.
+        The most steps, those that were shortened included.
     random_state : int or None, default=None
         Not used: nothing is drawn.
 
@@ -192,40 +198,66 @@ class LogisticRegression(ClassifierMixin, Estimator):
         if self.fit_intercept:
             logs = np.log(share)
             coef[:, 0] = logs[1] - logs[0] if len(labels) == 2 else logs - logs.mean()
-        return State(labels, seen, weight, newton.begin(coef.ravel()))
+        many = self.penalty == "l2" and self.fit_intercept and many_coefficients.takes_quasi_newton_steps(coef)
+        return State(labels, seen, weight, many_coefficients.begin(coef) if many else newton.begin(coef.ravel()))
 
     def step(self, fed: Federation, state: State) -> tuple[State, Info]:
-        """One SUM of score and curvature, then a Newton step that is halved when it does not help."""
-        coef = self._shaped(state)
+        """One SUM of score and curvature, then a step that is shortened when it does not help."""
         pen = self._penalty(state, self._shaped(state))
-        known = state.path.moved < CLOSE  # the curvature is that of the last point
-        ask = questions.curvature.using(classes=state.classes, intercept=bool(self.fit_intercept), second=not known)
-        total = tree.map(to_numpy, fed.sum(ask, Point(self._mean(state), coef, state.weight)))
-        hessian = state.path.last if known else unpack_triangle(total.hessian)
-        if not state.path.first.any() and not pen.any:
+        path = state.path
+        if isinstance(path, many_coefficients.Path):
+            if not many_coefficients.is_slow(path):
+                return self._quasi_newton_step(fed, state, path, pen)
+            path = newton.begin(path.base)
+            state = state._replace(path=path)
+        return self._newton_step(fed, state, path, pen)
+
+    def _newton_step(self, fed: Federation, state: State, path: Path, pen: Penalty) -> tuple[State, Info]:
+        """A step with all second derivatives."""
+        coef = self._shaped(state)
+        known = path.moved < CLOSE  # the curvature is that of the last point
+        total = self._ask(fed, state, "none" if known else "whole")
+        hessian = path.last if known else unpack_triangle(total.hessian)
+        if not path.first.any() and not pen.any:
             block = hessian[: coef.shape[1], : coef.shape[1]]
             small = newton.rounding(block, self._mean(state), self.fit_intercept)
             newton.check_independent(block, self._names(fed, state), small, PENALISE)
-        objective = float(0.5 * total.loss) + pen.value(state.path.at)
+        objective = float(0.5 * total.loss) + pen.value(path.at)
         hessian = hessian if known else self._settled(hessian, coef, pen)
         n = float(total.n)
-        path = newton.advance(state.path, Evaluated(hessian, total.score.ravel(), objective, n, n), pen, longer=True)
+        path = newton.advance(path, Evaluated(hessian, total.score.ravel(), objective, n, n), pen, longer=True)
         if path.halvings == 0 and not pen.any:
             newton.check_informed(hessian, path.first, n, self._names(fed, state) * len(coef), PENALISE)
-        info = {"loss": float(0.5 * total.loss) / n}
-        if np.isfinite(path.moved):
-            info["change"] = path.moved
-        return state._replace(path=path), info
+        return state._replace(path=path), _progress(total, path.moved)
+
+    def _quasi_newton_step(
+        self, fed: Federation, state: State, path: many_coefficients.Path, pen: Penalty
+    ) -> tuple[State, Info]:
+        """A step with second derivatives within classes, of a few of the rounds."""
+        within = many_coefficients.asks_for_second_derivatives(path)
+        total = self._ask(fed, state, "within" if within else "none")
+        objective = float(0.5 * total.loss) + pen.value(path.at)
+        here = many_coefficients.Evaluated(total.score, objective, float(total.n), total.hessian)
+        path = many_coefficients.advance(path, here, pen.ridge)
+        return state._replace(path=path), _progress(total, path.moved)
+
+    def _ask(self, fed: Federation, state: State, second: str) -> Any:
+        """The clients' sums at the next point."""
+        ask = questions.curvature.using(classes=state.classes, intercept=bool(self.fit_intercept), second=second)
+        point = Point(self._mean(state), self._shaped(state), state.weight)
+        return tree.map(to_numpy, fed.sum(ask, point))
 
     def done(self, state: State, history: list[Info]) -> bool:
         """Whether the coefficients hardly move, or no step lowers the loss."""
-        return self._settled_down(history) or state.path.halvings > MOST_HALVINGS
+        return self._settled_down(state, history) or state.path.halvings > MOST_HALVINGS
 
-    def _settled_down(self, history: list[Info]) -> bool:
-        """Whether the last step was small, or what remains after it will be: near the optimum each step is as much smaller as the square
-        of the one before.
+    def _settled_down(self, state: State, history: list[Info]) -> bool:
+        """Whether the last step was small, or what remains after it will be: near the optimum each of Newton's steps is as much smaller as
+        the square of the one before. Of steps of L-BFGS as much may remain as they move.
         """
         changes = [row["change"] for row in history if "change" in row]
+        if isinstance(state.path, many_coefficients.Path):
+            return bool(changes) and changes[-1] < REMAINS * self.tol
         if not changes or changes[-1] < self.tol:
             return bool(changes)
         last = changes[-1]
@@ -234,7 +266,7 @@ class LogisticRegression(ClassifierMixin, Estimator):
 
     def finish(self, fed: Federation, state: State) -> None:
         """Set coefficients for columns that are not centred, and warn of a fit that did not converge."""
-        self.converged_ = self._settled_down(self.history_)
+        self.converged_ = self._settled_down(state, self.history_)
         if not self.converged_:
             text = f"LogisticRegression did not converge in max_iter={self.max_iter} rounds: raise max_iter or lower C"
             warnings.warn(text, ConvergenceWarning, stacklevel=5)
