@@ -5,9 +5,9 @@ at the end (`final`), and one more for robust standard errors (`site_meat`, `row
 (`classes.counts`, `classes.curvature`).
 
 Read in this order: `families` (the laws of y, row by row), `questions` (what clients compute), `newton` and `parts` (what the server does
-with sums), `many_coefficients` (what it does for classifiers with many of them), `glm` (the estimator; `checks` before a fit, `prediction` and `summary` after it), `classes` and `linear_models`
-(LogisticRegression and LinearRegression, as scikit-learn has them), `scoring` (losses of held-out rows, for `unpooled.validation`),
-`grid` (many fits in the same rounds).
+with sums), `glm` (the estimator; `checks` before a fit, `prediction` and `summary` after it), `classes`, `many_coefficients` and
+`linear_models` (LogisticRegression and LinearRegression, as scikit-learn has them), `scoring` (losses of held-out rows, for
+`unpooled.validation`), `grid` (many fits in the same rounds).
 """
 
 from unpooled.models.glm.glm import GLM
