@@ -24,7 +24,7 @@ from unpooled.models import initialization as start
 from unpooled.models.column_names import n_columns
 from unpooled.models.initialization import Frame, warn_of_rounding, without
 from unpooled.models.mixture import few_rows
-from unpooled.models.mixture_imputer import calibration, choice, logarithms, logistic
+from unpooled.models.mixture_imputer import calibration, choice, logarithms, logistic, selection
 from unpooled.models.mixture_imputer import candidates as trying
 from unpooled.models.mixture_imputer.candidates import Candidate
 from unpooled.models.mixture_imputer.embedding import Embedding
@@ -37,6 +37,7 @@ from unpooled.models.mixture_imputer.questions import (
     cell_counts,
     cells,
     e_step,
+    gaps,
     judge,
     regress,
 )
@@ -54,6 +55,7 @@ from unpooled.models.mixture_imputer.state import (
     models,
     options,
     settled,
+    single_gaussian,
 )
 from unpooled.parameters import at_least, one_of, within
 
@@ -89,6 +91,9 @@ class MixtureImputer(Filling, Estimator):
         Where mixtures of several components start: sums over small regions, or random points.
     random_state : int, RandomState or None, default=0
         Seed of the start, and of `draw`.
+    not_at_random : bool, default=True
+        Whether to find columns of numbers whose values are missing by their own size, such as large incomes, and to fill their gaps
+        accordingly; False takes all values to be missing at random given the rest of their row.
 
     Attributes
     ----------
@@ -114,6 +119,9 @@ class MixtureImputer(Filling, Estimator):
     checked_ : Checked
         Mean and standard deviation of every embedded column, the sum of squared predictions of hidden cells, and what share of them is
         error: predictions further out than hidden cells have checked are drawn towards the mean.
+    missing_by_value_ : ndarray of shape (n_columns,)
+        By how much the log-odds of a gap rise per standard deviation of the column's own value, as gaps are filled: 1 makes a value that is
+        a standard deviation larger 2.7 times as likely to be missing. 0 unless that explains the gaps best.
     central_ : ndarray of shape (n_columns, n_bins)
         Histograms by which intervals are calibrated: where numbers of each column lie in their distributions, 0 in the middle.
 
@@ -149,6 +157,7 @@ class MixtureImputer(Filling, Estimator):
         tol: float = 1e-4,
         init_params: str = "cells",
         random_state: Any = 0,
+        not_at_random: bool = True,
     ):
         self.n_components = n_components
         self.prior = prior
@@ -158,6 +167,7 @@ class MixtureImputer(Filling, Estimator):
         self.tol = tol
         self.init_params = init_params
         self.random_state = random_state
+        self.not_at_random = not_at_random
 
     def check(self, fed: Federation) -> None:
         """Refuse parameters that do not exist or do not go together."""
@@ -209,6 +219,7 @@ class MixtureImputer(Filling, Estimator):
             level_shares=np.zeros((d, len(logistic.VARIANTS))),
             checked=(np.zeros(d), np.zeros(d)),
             central=np.full((d, calibration.BINS), 1 / calibration.BINS),
+            by_value=np.zeros(d),
             errors=np.full(c, np.nan),
             kinds=tuple(embedding.kinds),
             levels=tuple(embedding.levels),
@@ -277,7 +288,7 @@ class MixtureImputer(Filling, Estimator):
         state = state._replace(candidates=tried, rounds=state.rounds + 1)
         late = isinstance(self.n_components, str) and state.rounds >= AFTER
         if state.stage == CHOSEN and (settled(state) or (self.hide > 0 and late)):
-            state = state._replace(stage=SETTLED) if self.hide else _ending(state)
+            state = state._replace(stage=SETTLED) if self.hide else _ending(self._look_at_gaps(fed, state))
         phase = "choosing, some cells hidden" if hide else "final fit, all cells"
         return state, {"loglik": leading.loglik, "candidates": len(active), "phase": phase}
 
@@ -320,12 +331,30 @@ class MixtureImputer(Filling, Estimator):
             again = self._histograms(fed, state, both, self.hide)
             seen = self._histograms(fed, state, both, max(self.hide, calibration.SEEN))
         central = calibration.by_column(held, again, seen)
-        return _ending(state._replace(central=central)), {"candidates": len(state.candidates)}
+        state = self._look_at_gaps(fed, state._replace(central=central))
+        return _ending(state), {"candidates": len(state.candidates)}
 
     def _histograms(self, fed: Federation, state: State, shares: np.ndarray, share: float) -> np.ndarray:
         """Where so many of the numbers lie in their distributions, (d, b)."""
         asked = Ensemble(tuple(c.params for c in state.candidates), shares, checks(state))
         return to_numpy(fed.sum(calibrate.using(hide=share, **options(state, state.candidates)), asked))
+
+    def _look_at_gaps(self, fed: Federation, state: State) -> State:
+        """Whether values are missing by their own size, in columns of numbers with enough gaps: one SUM."""
+        embedding = layout(state)
+        places = np.array([embedding.parts[j].start for j in embedding.numbers], dtype=int)
+        enough = max(selection.LEAST_GAPS, least_rows(fed))
+        few = np.minimum(state.seen, state.table - state.seen)[places] < enough
+        places = places[~few]
+        if not self.not_at_random or not len(places) or len(state.seen) > selection.MOST_COLUMNS:
+            return state
+        single = single_gaussian(state)
+        sums = fed.sum(gaps.using(columns=embedding.option, which=places.tolist()), single)
+        scale = np.sqrt(np.diag(gaussian.unpack_triangle(single.covs)[0]))
+        found = np.zeros(len(state.kinds))
+        per_unit = selection.effects(tree.map(to_numpy, sums), places) / scale[places]
+        found[embedding.column_of[places]] = per_unit * state.scale[places]
+        return state._replace(by_value=found)
 
     def done(self, state: State, history: list[Info]) -> bool:
         """Whether the last stage is reached."""
@@ -345,12 +374,14 @@ class MixtureImputer(Filling, Estimator):
         self.shares_ = state.shares
         self.sizes_ = [len(c.params.weights) for c in state.candidates]
         self.checked_ = checks(state)
+        self.missing_by_value_ = state.by_value
         self.kinds_, self.n_levels_ = list(state.kinds), list(state.levels)
         self.level_shares_ = state.level_shares
         self.skewed_ = list(state.skewed)
         self.logs_ = [c.logs for c in state.candidates]
         if state.level_shares.any():
             self.logistic_ = models(state, _coefs(state))
+        selection.say_effects(state.by_value, [self._name(j) for j in range(len(state.kinds))])
 
     def __sklearn_tags__(self):
         """scikit-learn's tags: missing values are allowed."""

@@ -18,7 +18,7 @@ from unpooled.estimator import one_table, rows_of
 from unpooled.maths import gaussian, imputation
 from unpooled.maths.imputation import Laws
 from unpooled.maths.mixture import Params
-from unpooled.models.mixture_imputer import calibration, checked, ensemble, logistic
+from unpooled.models.mixture_imputer import calibration, checked, ensemble, logistic, selection
 from unpooled.models.mixture_imputer.embedding import Embedding
 from unpooled.models.mixture_imputer.frames import like_given
 from unpooled.models.mixture_imputer.sensitivity import Sensitivity, shifted_answers
@@ -33,6 +33,7 @@ class Filling(OneToOneFeatureMixin, TransformerMixin):
     means_: np.ndarray
     covariances_: np.ndarray
     central_: np.ndarray
+    missing_by_value_: np.ndarray
     shares_: np.ndarray
     level_shares_: np.ndarray
     n_features_in_: int
@@ -95,7 +96,7 @@ class Filling(OneToOneFeatureMixin, TransformerMixin):
         rng = np.random.default_rng(check_random_state(given).randint(2**31 - 1))
         laws = self._laws(x)
         levels = {j: self._level_probabilities(laws, x, j) for j in self._layout().discrete}
-        moves = {j: self._shrinkage(laws, j) for j in self._layout().numbers}
+        moves = {j: self._moved(laws, j) for j in self._layout().numbers}
         return [self._like(X, x, self._drawn(x, levels, moves, rng)) for _ in range(n_draws)]
 
     def interval(self, X: Any, coverage: float = 0.9) -> tuple[np.ndarray, np.ndarray]:
@@ -198,16 +199,20 @@ class Filling(OneToOneFeatureMixin, TransformerMixin):
 
     def _numbers(self, laws: list[Laws], j: int) -> Laws:
         """The distributions of the gaps of column j, which holds numbers, in its embedded units."""
-        return checked.shrunk(self._joined(laws, j), getattr(self, "checked_", None))
+        law, known = self._joined(laws, j), getattr(self, "checked_", None)
+        if known is None:
+            return law
+        effects = np.asarray(self.missing_by_value_)[self._layout().column_of] / known.scale
+        return selection.tilted(checked.shrunk(law, known), effects)
 
     def _joined(self, laws: list[Laws], j: int) -> Laws:
-        """The same before they are drawn towards the mean."""
+        """The same before they are drawn towards the mean, or moved because values are missing by their size."""
         mine = [ensemble.cells(law, self._layout().parts[j].start) for law in laws]
         shares = self._mixtures()[1][j]
         return ensemble.joined(mine, np.tile(shares, (len(mine[0].rows), 1)))
 
-    def _shrinkage(self, laws: list[Laws], j: int) -> np.ndarray:
-        """How far the distribution of each gap of column j is drawn towards the mean."""
+    def _moved(self, laws: list[Laws], j: int) -> np.ndarray:
+        """How far the distribution of each gap of column j is moved in all."""
         return imputation.mean(self._numbers(laws, j)) - imputation.mean(self._joined(laws, j))
 
     def _level_probabilities(self, laws: list[Laws], x: np.ndarray, j: int) -> tuple[np.ndarray, np.ndarray]:

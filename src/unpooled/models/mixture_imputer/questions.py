@@ -17,6 +17,7 @@ from unpooled.models.mixture_imputer import checked, ensemble, logistic
 from unpooled.models.mixture_imputer.calibration import BINS
 from unpooled.models.mixture_imputer.checked import Checked
 from unpooled.models.mixture_imputer.embedding import Embedding
+from unpooled.models.mixture_imputer.gap_sums import GapSums, gap_sums
 from unpooled.models.mixture_imputer.logistic import Logistic
 from unpooled.tree import message
 
@@ -202,6 +203,13 @@ def calibrate(
             central = np.abs(2 * imputation.cdf(law, embedding.embedded_column(x[rows[mine], j], j)[:, 0]) - 1)
             total[j] += np.histogram(central, bins=BINS, range=(0, 1), weights=w[rows[mine]])[0]
     return total
+
+
+@client("mixture_imputer.gaps", SUM, adds=True, batched=False)
+def gaps(single: Params, client: Client, *, columns: dict, which: list) -> GapSums:
+    """How rows with a gap in the embedded columns `which` differ from those without in what other columns foretell."""
+    embedding, (x, w) = Embedding.of(columns), _table(client)
+    return gap_sums(single, embedding.embed(x), w, which)
 
 
 def _table(client: Client, every: int = 1) -> tuple[np.ndarray, np.ndarray]:

@@ -7,7 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from unpooled.models.mixture_imputer.candidates import Candidate
+from unpooled.maths import gaussian
+from unpooled.maths.mixture import Params
+from unpooled.models.mixture_imputer.candidates import Candidate, is_anchor
 from unpooled.models.mixture_imputer.checked import Checked
 from unpooled.models.mixture_imputer.embedding import Embedding
 from unpooled.models.mixture_imputer.logistic import Logistic, Regression
@@ -32,6 +34,7 @@ class State(NamedTuple):
     # (d,) each: squares of predictions that were checked, and what share of them is error
     checked: tuple[np.ndarray, np.ndarray]
     central: np.ndarray  # (d, b), histograms of numbers by column
+    by_value: np.ndarray  # (d,), log-odds of a gap per standard deviation of the column's own value
     errors: np.ndarray  # (candidates,) root mean squares, in standard deviations
     kinds: tuple[str, ...]
     levels: tuple[int, ...]
@@ -57,6 +60,20 @@ def checks(state: State) -> Checked:
     """How far predictions are trusted, in the embedded columns; logarithms of some candidates are none of them."""
     of = layout(state).column_of
     return Checked(state.mean, state.scale, *(found[of] for found in state.checked))
+
+
+def single_gaussian(state: State) -> Params:
+    """The first candidate of one Gaussian; without any, the mean and covariance of the candidate that counts most."""
+    found = next((c.params for c in state.candidates if is_anchor(c)), None)
+    if found is not None:
+        return found
+    plain = [i for i, c in enumerate(state.candidates) if not c.logs]
+    weights, means, covs = state.candidates[max(plain, key=lambda i: state.shares[:, i].mean())].params
+    mean = weights @ means
+    cov = np.einsum("k,kde->de", weights, gaussian.unpack_triangle(covs)) + (weights * (means - mean).T) @ (
+        means - mean
+    )
+    return Params(np.ones(1), mean[None], gaussian.pack_triangle(cov)[None])
 
 
 def settled(state: State) -> bool:

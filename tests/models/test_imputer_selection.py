@@ -1,0 +1,159 @@
+"""Values that are missing by their own size: found where the pattern of gaps says so, and not where chance or other columns explain it."""
+
+import warnings
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from scipy.integrate import quad
+from scipy.stats import norm
+
+import unpooled as up
+from unpooled.errors import DataWarning
+from unpooled.maths.gaussian import pack_triangle
+from unpooled.maths.imputation import Laws, mean
+from unpooled.maths.mixture import Params
+from unpooled.models.mixture_imputer import selection
+from unpooled.models.mixture_imputer.gap_sums import gap_sums
+
+D = 5
+COV = 0.5 * np.eye(D) + 0.5 * np.ones((D, D)) * np.outer([1, 1, 1, 1, -1], [1, 1, 1, 1, -1])
+SINGLE = Params(np.ones(1), np.arange(D)[None].astype(float), pack_triangle(COV)[None])
+
+
+def rows(seed, n=1000):
+    return np.random.default_rng(seed).multivariate_normal(np.arange(D), COV, size=n)
+
+
+def chance(logit, share=0.25):
+    """Probabilities with this mean."""
+    odds = 1 / (1 + np.exp(-logit))
+    return odds * share / odds.mean(axis=0)
+
+
+def with_gaps(x, how, seed):
+    z = (x - x.mean(axis=0)) / x.std(axis=0)
+    by = {"own": z, "chance": 0 * z, "other": np.repeat(z[:, :1], D, axis=1)}[how]
+    gaps = np.random.default_rng(seed).random(x.shape) < chance(2 * by)
+    if how == "other":
+        gaps[:, 0] = False
+    gaps[gaps.all(axis=1)] = False
+    return np.where(gaps, np.nan, x)
+
+
+def imputer(**more):
+    """One Gaussian, which is the quickest."""
+    return up.MixtureImputer(n_components=1, prior=1.0, **more)
+
+
+def fitted(x, **more):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DataWarning)
+        return imputer(**more).fit(x, by=np.arange(len(x)) % 3)
+
+
+def foretold(x, row, column):
+    """All standardised columns as the others than this one foretell them in one row, gap by gap."""
+    there = ~np.isnan(x[row]) & (np.arange(D) != column)
+    scale, at = np.sqrt(np.diag(COV)), np.where(there, x[row] - SINGLE.means[0], 0.0)
+    slopes = COV[:, there] @ np.linalg.inv(COV[np.ix_(there, there)])
+    return np.where(there, at, slopes @ at[there]) / scale
+
+
+def test_sums_are_those_of_each_row_without_the_column():
+    x = with_gaps(rows(1, 60), "chance", 1)
+    w = np.random.default_rng(2).integers(0, 2, size=60).astype(float)
+    columns = [0, 3]
+    sums = gap_sums(SINGLE, x, w, columns)
+    for i, j in enumerate(columns):
+        for gap in (0, 1):
+            some = np.flatnonzero((np.isnan(x[:, j]) == gap) & (w > 0) & ~np.isnan(x).all(axis=1))
+            expected = np.array([foretold(x, row, j) for row in some])
+            assert sums.rows[gap, i] == len(some)
+            assert_allclose(sums.foretold[gap, i], expected.sum(axis=0), atol=1e-6)
+            assert_allclose(sums.squares[gap, i], (expected[:, j] ** 2).sum(), atol=1e-6)
+
+
+def test_sums_of_clients_add_up_whatever_the_split():
+    x, w = with_gaps(rows(1), "own", 1), np.ones(1000)
+    whole = gap_sums(SINGLE, x, w, range(D))
+    parts = [gap_sums(SINGLE, x[s], w[s], range(D)) for s in (slice(0, 7), slice(7, None))]
+    for total, one, other in zip(whole, *parts):
+        assert_allclose(total, one + other, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_effects_are_found_and_have_the_right_sign(seed):
+    found = fitted(with_gaps(rows(seed), "own", seed)).missing_by_value_
+    assert (found > 0.4).sum() >= 4
+    assert (found < 2.2).all()
+    x = rows(seed)
+    turned = fitted(-with_gaps(x, "own", seed)).missing_by_value_
+    assert_allclose(turned, -found, atol=0.02)  # other cells are hidden from the fit
+
+
+@pytest.mark.parametrize("how", ["chance", "other"])
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_nothing_is_moved_where_chance_or_another_column_explains_the_gaps(how, seed):
+    x = with_gaps(rows(seed), how, seed)
+    model = fitted(x)
+    assert not model.missing_by_value_.any()
+    assert (model.transform(x) == fitted(x, not_at_random=False).transform(x)).all()
+
+
+def test_gaps_are_filled_better_and_intervals_cover_more():
+    x = rows(4)
+    gaps = with_gaps(x, "own", 4)
+    holes = np.isnan(gaps)
+    errors, covered = [], []
+    for not_at_random in (True, False):
+        model = fitted(gaps, not_at_random=not_at_random)
+        low, high = model.interval(gaps)
+        errors.append(np.sqrt(np.mean((model.transform(gaps) - x)[holes] ** 2)))
+        covered.append(((low <= x) & (x <= high))[holes].mean())
+    assert errors[0] < 0.93 * errors[1]
+    assert covered[0] > covered[1] + 0.03
+
+
+def test_draws_move_with_the_mean():
+    gaps = with_gaps(rows(4), "own", 4)
+    model = fitted(gaps)
+    draws = np.array(model.draw(gaps, 300, random_state=0))
+    holes = np.isnan(gaps)
+    off = draws.mean(axis=0) - model.transform(gaps)
+    assert (np.abs(off[holes]) < 5 * draws.std(axis=0)[holes] / np.sqrt(300)).all()
+
+
+def test_it_warns_and_names_the_columns():
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame(with_gaps(rows(0), "own", 0), columns=["age", "bmi", "bp", "chol", "hdl"])
+    with pytest.warns(
+        DataWarning, match=r"large values seem to be missing more often in columns .*bmi.*not_at_random=False"
+    ):
+        imputer().fit(frame)
+
+
+def test_columns_with_few_gaps_are_not_asked_about():
+    x = rows(0)
+    x[:9, 1] = np.nan
+    fed = up.federate({"a": x[:200], "b": x[200:]})
+    asked = []
+    answers = fed.sum
+    fed.sum = lambda question, down: asked.append(question.name) or answers(question, down)
+    imputer().fit(fed)
+    assert "mixture_imputer.e_step" in asked
+    assert "mixture_imputer.gaps" not in asked
+
+
+def test_a_tilted_law_is_the_density_times_the_exponential():
+    law = Laws(np.array([0]), np.array([1]), np.array([[0.3, 0.7]]), np.array([[-1.0, 2.0]]), np.array([[0.5, 1.0]]))
+    b = 0.8
+
+    def density(value):
+        return np.exp(b * value) * (0.3 * norm.pdf(value, -1.0, 0.5) + 0.7 * norm.pdf(value, 2.0, 1.0))
+
+    mass = quad(density, -20, 20)[0]
+    expected = quad(lambda value: value * density(value), -20, 20)[0] / mass
+    moved = selection.tilted(law, np.array([0.0, b]))
+    assert_allclose(mean(moved), expected, rtol=1e-6)
+    assert selection.tilted(law, np.array([b, 0.0])) is law
