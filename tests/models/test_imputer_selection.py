@@ -145,15 +145,30 @@ def test_columns_with_few_gaps_are_not_asked_about():
     assert "mixture_imputer.gaps" not in asked
 
 
-def test_a_tilted_law_is_the_density_times_the_exponential():
-    law = Laws(np.array([0]), np.array([1]), np.array([[0.3, 0.7]]), np.array([[-1.0, 2.0]]), np.array([[0.5, 1.0]]))
-    b = 0.8
+def test_a_normal_law_moves_as_its_density_times_the_exponential():
+    law = Laws(np.array([0]), np.array([1]), np.ones((1, 1)), np.array([[2.0]]), np.array([[0.8]]))
+    b = 0.7
 
     def density(value):
-        return np.exp(b * value) * (0.3 * norm.pdf(value, -1.0, 0.5) + 0.7 * norm.pdf(value, 2.0, 1.0))
+        return np.exp(b * value / 1.5) * norm.pdf(value, 2.0, 0.8)
 
     mass = quad(density, -20, 20)[0]
     expected = quad(lambda value: value * density(value), -20, 20)[0] / mass
-    moved = selection.tilted(law, np.array([0.0, b]))
+    scale = np.array([1.0, 1.5])
+    moved = selection.moved(law, np.array([0.0, b]), scale)
     assert_allclose(mean(moved), expected, rtol=1e-6)
-    assert selection.tilted(law, np.array([b, 0.0])) is law
+    assert selection.moved(law, np.array([b, 0.0]), scale) is law
+
+
+def test_a_wide_component_of_few_rows_does_not_move_a_gap_far():
+    wide = Laws(np.array([0]), np.array([0]), np.array([[0.95, 0.05]]), np.array([[0.0, 9.0]]), np.array([[0.5, 6.0]]))
+    moved = selection.moved(wide, np.ones(1), np.ones(1))
+    assert abs(mean(moved) - mean(wide)) <= 1.0
+
+
+def test_a_column_of_few_distinct_values_is_moved_less():
+    x = rows(3)
+    x[:, 2] = x[:, 2] > np.quantile(x[:, 2], 0.97)
+    model = fitted(with_gaps(x, "own", 3))
+    assert model.missing_by_value_[[0, 1, 3]].min() > 0.2
+    assert model.missing_by_value_[2] < 0.1

@@ -202,8 +202,8 @@ class Filling(OneToOneFeatureMixin, TransformerMixin):
         law, known = self._joined(laws, j), getattr(self, "checked_", None)
         if known is None:
             return law
-        effects = np.asarray(self.missing_by_value_)[self._layout().column_of] / known.scale
-        return selection.tilted(checked.shrunk(law, known), effects)
+        effects = np.asarray(self.missing_by_value_)[self._layout().column_of]
+        return selection.moved(checked.shrunk(law, known), effects, known.scale)
 
     def _joined(self, laws: list[Laws], j: int) -> Laws:
         """The same before they are drawn towards the mean, or moved because values are missing by their size."""

@@ -28,6 +28,7 @@ class GapSums(NamedTuple):
         Array, "2 j e"
     ]  # all columns, as the other columns than j foretell them where they have gaps; j always so
     squares: Float[Array, "2 j", ">=0"]  # squares of what is foretold of column j
+    spread: Float[Array, "2 j", ">=0"]  # of the column's own values: sums of absolute values, and of squares
     filled: Float[Array, "e"]  # sum of all rows, gaps filled
     moments: Float[Array, "t"]  # sums of products of two columns of them, the lower triangle
 
@@ -78,8 +79,10 @@ def gap_sums(single: Params, x: np.ndarray, w: np.ndarray, columns: Sequence[int
     foretold[:, diagonal, diagonal] = np.einsum("hnj,nj->hj", either, own)
     squares = np.einsum("hnj,nj->hj", either, own**2)
     some = list(columns)
+    values = np.where(gaps, 0.0, filled)[:, some]
+    spread = np.stack([w @ np.abs(values), w @ values**2])
     moments = gaussian.pack_triangle((filled * w[:, None]).T @ filled)
-    return GapSums(either.sum(1)[:, some], foretold[:, some], squares[:, some], w @ filled, moments)
+    return GapSums(either.sum(1)[:, some], foretold[:, some], squares[:, some], spread, w @ filled, moments)
 
 
 def _patterns(gaps: np.ndarray, precision: np.ndarray) -> list[_Pattern]:

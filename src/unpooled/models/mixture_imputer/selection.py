@@ -9,8 +9,9 @@ column: gaps by chance, by its own values, and by other columns (one of them, or
 what is estimated: columns whose gaps are clearly explained by another column speak against own values for all.
 
 If the log-odds of a gap rise by b per unit of the value, the missing values have the density of those that are there times exp(b value),
-up to a constant (exponential tilting): a normal distribution is moved by b times its variance. Where own values are less probable than
-the other explanations together, nothing is moved.
+up to a constant (exponential tilting): a normal distribution is moved by b times its variance, and any other one to first order. Where
+own values are less probable than the other explanations together, nothing is moved; and less is where a column has tails or few distinct
+values, since its distributions are not normal.
 
 References
 ----------
@@ -27,8 +28,9 @@ from typing import NamedTuple
 import numpy as np
 
 from unpooled.errors import DataWarning
-from unpooled.maths import gaussian
+from unpooled.maths import gaussian, imputation
 from unpooled.maths.imputation import Laws
+from unpooled.models.mixture_imputer.evidence import informative
 from unpooled.models.mixture_imputer.gap_sums import GapSums
 
 LEAST_GAPS = 10  # a column with fewer gaps, or fewer values, is not looked at
@@ -70,7 +72,9 @@ def effects(sums: GapSums, columns: np.ndarray) -> np.ndarray:
     chance, by_value, by_all, by_one = COMMON
     prior = np.array([chance, by_value, by_all, *np.full(single.shape[1], by_one / single.shape[1])])
     probable = _weights(log_evidence, prior)[:, 1]
-    return np.where(probable > 0.5, probable * effect, 0.0)
+    absolute, squares = sums.spread / np.maximum(sums.rows[0], 1e-9)
+    like_normal = informative(absolute / np.sqrt(np.maximum(squares, 1e-300)), np.ones(len(columns)))
+    return np.where(probable > 0.5, probable * effect, 0.0) * like_normal
 
 
 def _differences(sums: GapSums, columns: np.ndarray) -> Differences:
@@ -147,14 +151,18 @@ def _weights(log_evidence: np.ndarray, prior: np.ndarray) -> np.ndarray:
     return weights
 
 
-def tilted(law: Laws, effect: np.ndarray) -> Laws:
-    """Distributions of gaps whose log-odds rise by `effect` (e,) per unit of the embedded column: times exp(effect value)."""
-    by = effect[law.columns][:, None]
+def moved(law: Laws, effect: np.ndarray, scale: np.ndarray) -> Laws:
+    """Distributions of gaps whose log-odds rise by `effect` (e,) per standard deviation `scale` (e,) of the embedded column.
+
+    They move by their variance times the effect. A variance counts as that of the column at most: what is foretold of a cell by a wide
+    component of few rows may be far off.
+    """
+    by = effect[law.columns]
     if not by.any():
         return law
-    with np.errstate(divide="ignore"):
-        r = _normalised(np.log(law.r) + by * law.means + 0.5 * (by * law.scales) ** 2)
-    return law._replace(r=r, means=law.means + by * law.scales**2)
+    unit = np.where(scale > 0, scale, 1.0)[law.columns]
+    variance = np.minimum((imputation.deviation(law) / unit) ** 2, 1.0)
+    return law._replace(means=law.means + (by * variance * unit)[:, None])
 
 
 def say_effects(effect: np.ndarray, names: Sequence[str]) -> None:
