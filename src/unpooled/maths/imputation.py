@@ -96,6 +96,11 @@ def hidden(x: np.ndarray, share: float) -> np.ndarray:  # (n, d) -> (n, d) bool
     return wanted
 
 
+def part(x: np.ndarray, share: float) -> np.ndarray:  # (n, d) -> (n, d) bool
+    """A pseudo-random share of the rows for each column, by the bits of the row."""
+    return np.asarray(_pseudo_random(x)[:, :-1] < share)
+
+
 def half(x: np.ndarray) -> np.ndarray:  # (n, d) -> (n,) bool
     """Which rows are in a pseudo-random half, by the bits of the row."""
     return _pseudo_random(x)[:, -1] < 0.5

@@ -36,6 +36,7 @@ from unpooled.models.mixture_imputer.questions import (
     calibrate,
     cell_counts,
     cells,
+    count_gaps,
     e_step,
     gaps,
     judge,
@@ -340,20 +341,24 @@ class MixtureImputer(Filling, Estimator):
         return to_numpy(fed.sum(calibrate.using(hide=share, **options(state, state.candidates)), asked))
 
     def _look_at_gaps(self, fed: Federation, state: State) -> State:
-        """Whether values are missing by their own size, in columns of numbers with enough gaps: one SUM."""
+        """Whether values are missing by their own size, in columns of numbers with enough gaps: two SUMs."""
         embedding = layout(state)
-        places = np.array([embedding.parts[j].start for j in embedding.numbers], dtype=int)
-        enough = max(selection.LEAST_GAPS, least_rows(fed))
-        few = np.minimum(state.seen, state.table - state.seen)[places] < enough
-        places = places[~few]
-        if not self.not_at_random or not len(places) or len(state.seen) > selection.MOST_COLUMNS:
+        of = embedding.column_of
+        most_gaps = np.zeros(len(state.kinds))
+        most_gaps[of] = state.table - state.seen
+        which = [j for j in embedding.numbers if most_gaps[j] >= selection.LEAST_GAPS]
+        if not self.not_at_random or not which or len(of) > selection.MOST_COLUMNS:
+            return state
+        counts = tree.map(to_numpy, fed.sum(count_gaps.using(which=which), None))
+        which = [which[i] for i in selection.with_enough_rows(counts, max(selection.LEAST_GAPS, least_rows(fed)))]
+        if not which:
             return state
         single = single_gaussian(state)
-        sums = fed.sum(gaps.using(columns=embedding.option, which=places.tolist()), single)
-        scale = np.sqrt(np.diag(gaussian.unpack_triangle(single.covs)[0]))
+        sums = fed.sum(gaps.using(columns=embedding.option, which=which), single)
+        places = np.array([embedding.parts[j].start for j in which])
+        scale = np.sqrt(np.diag(gaussian.unpack_triangle(single.covs)[0]))[places]
         found = np.zeros(len(state.kinds))
-        per_unit = selection.effects(tree.map(to_numpy, sums), places) / scale[places]
-        found[embedding.column_of[places]] = per_unit * state.scale[places]
+        found[which] = selection.effects(tree.map(to_numpy, sums), places) / scale * state.scale[places]
         return state._replace(by_value=found)
 
     def done(self, state: State, history: list[Info]) -> bool:

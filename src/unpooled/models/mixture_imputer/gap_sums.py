@@ -1,4 +1,9 @@
-"""Whether gaps depend on what the other columns of their row foretell: the sums that tell. Nothing is sent but these sums."""
+"""Whether gaps depend on what the other columns of their row foretell: the sums that tell. Nothing is sent but these sums.
+
+Columns often have gaps in the same rows, but for a few: sums over the rows with a gap in the one and in the other would differ by those
+few. So each column is asked about in a part of the rows of its own, which the bits of the rows pick: sums of two columns then differ
+by many rows. Rows are counted first; columns for which these are too few are left out.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +13,28 @@ from typing import NamedTuple
 import numpy as np
 
 from unpooled.arrays import Array, Float, to_numpy
-from unpooled.maths import gaussian, missing
+from unpooled.maths import gaussian, imputation, missing
 from unpooled.maths.mixture import Params
 from unpooled.maths.patterns import patterns
 from unpooled.tree import message
 
+PART = 2 / 3  # of the rows, for each column
 ROUNDING = 1e-9  # added to variances of 1, against rounding where columns determine each other
+
+
+@message("mixture_imputer.GapCounts")
+class GapCounts(NamedTuple):
+    """For some columns, of the part of the rows that is looked at for each."""
+
+    values: Float[Array, "j", ">=0 rows"]
+    gaps: Float[
+        Array, "j j", ">=0 rows"
+    ]  # rows with a gap in either of two columns, in the parts of both; with a gap on the diagonal
 
 
 @message("mixture_imputer.GapSums")
 class GapSums(NamedTuple):
-    """For each of some embedded columns, sums over the rows that have its value (0) and those that have a gap there (1).
+    """For some embedded columns, sums over rows of the column's part that have its value (0), and that have a gap there (1).
 
     Columns are in standard deviations from the mean of one Gaussian.
     """
@@ -29,8 +45,31 @@ class GapSums(NamedTuple):
     ]  # all columns, as the other columns than j foretell them where they have gaps; j always so
     squares: Float[Array, "2 j", ">=0"]  # squares of what is foretold of column j
     spread: Float[Array, "2 j", ">=0"]  # of the column's own values: sums of absolute values, and of squares
+    all: Float[Array, "", ">=0 rows"]
     filled: Float[Array, "e"]  # sum of all rows, gaps filled
     moments: Float[Array, "t"]  # sums of products of two columns of them, the lower triangle
+
+
+class Looked(NamedTuple):
+    """Encoded rows, and those that are looked at for each of some columns."""
+
+    w: np.ndarray  # (n,) weights; 0 for rows without any value
+    values: np.ndarray  # (n, j) weights of the rows of the column's part that have its value
+    gaps: np.ndarray  # (n, j) of those that have a gap there
+
+
+def looked_at(x: np.ndarray, w: np.ndarray, columns: Sequence[int]) -> Looked:
+    """What of encoded rows (n, d) with weights (n,) is looked at for columns given by their places."""
+    some = list(columns)
+    w = w * ~np.isnan(x).all(axis=1)
+    part = w[:, None] * imputation.part(x, PART)[:, some]
+    gaps = np.isnan(x[:, some])
+    return Looked(w, part * ~gaps, part * gaps)
+
+
+def gap_counts(rows: Looked) -> GapCounts:
+    """How many rows there are of each kind."""
+    return GapCounts(rows.values.sum(axis=0), (rows.gaps > 0).T.astype(float) @ rows.gaps)
 
 
 class _Pattern(NamedTuple):
@@ -42,47 +81,43 @@ class _Pattern(NamedTuple):
     precision: np.ndarray  # (e,) of each column given the other columns that are there
 
 
-def gap_sums(single: Params, x: np.ndarray, w: np.ndarray, columns: Sequence[int]) -> GapSums:
-    """The sums of embedded rows (n, e) with weights (n,), for the columns given by their places.
+def gap_sums(single: Params, x: np.ndarray, rows: Looked, columns: Sequence[int]) -> GapSums:
+    """The sums of embedded rows (n, e).
 
     Parameters
     ----------
     single : Params
         One Gaussian of all rows.
     x : ndarray of shape (n, e)
-        Rows with gaps; those without any value do not count.
-    w : ndarray of shape (n,)
-        Their weights.
+        Rows with gaps.
+    rows : Looked
+        What is looked at for each of the j columns.
     columns : sequence of int
-        The columns whose gaps are asked about.
+        Their places among the embedded columns.
     """
-    w = w * ~np.isnan(x).all(axis=1)
+    some = np.array(columns, dtype=int)
     mean = to_numpy(single.means)[0]
     cov = gaussian.unpack_triangle(to_numpy(single.covs))[0]
     scale = np.sqrt(np.diag(cov))
     filled = (missing.impute(single, x, "full") - mean) / scale
     precision = np.linalg.inv(cov / np.outer(scale, scale) + ROUNDING * np.eye(len(scale)))
-    gaps = np.isnan(x)
+    found = _patterns(np.isnan(x), precision)
     residuals = np.zeros_like(filled)  # of each value, from what the others of its row foretell
-    found = list(_patterns(gaps, precision))
-    weighted = filled @ precision
     for p in found:
-        residuals[p.rows] = weighted[p.rows] / p.precision
-    residuals[gaps] = 0.0
-    own = filled - residuals
-    either = np.stack([w[:, None] * ~gaps, w[:, None] * gaps])  # (2, n, e)
+        residuals[p.rows] = (filled[p.rows] @ precision) / p.precision
+    residuals = residuals[:, some] * (rows.values > 0)
+    own = filled[:, some] - residuals
+    either = np.stack([rows.values, rows.gaps])  # (2, n, j)
     foretold = np.swapaxes(either, 1, 2) @ filled
     for p in found:  # where the row has other gaps, what was foretold of them is without the column's value
-        moved = w[p.rows] @ residuals[p.rows]
-        foretold[0][:, p.gaps] -= (p.slopes * moved).T
-    diagonal = np.arange(x.shape[1])
-    foretold[:, diagonal, diagonal] = np.einsum("hnj,nj->hj", either, own)
+        by = (rows.values[p.rows] * residuals[p.rows]).sum(axis=0)
+        foretold[0][:, p.gaps] -= (p.slopes[:, some] * by).T
+    foretold[:, np.arange(len(some)), some] = np.einsum("hnj,nj->hj", either, own)
     squares = np.einsum("hnj,nj->hj", either, own**2)
-    some = list(columns)
-    values = np.where(gaps, 0.0, filled)[:, some]
-    spread = np.stack([w @ np.abs(values), w @ values**2])
-    moments = gaussian.pack_triangle((filled * w[:, None]).T @ filled)
-    return GapSums(either.sum(1)[:, some], foretold[:, some], squares[:, some], spread, w @ filled, moments)
+    values = filled[:, some]
+    spread = np.stack([(rows.values * np.abs(values)).sum(axis=0), (rows.values * values**2).sum(axis=0)])
+    moments = gaussian.pack_triangle((filled * rows.w[:, None]).T @ filled)
+    return GapSums(either.sum(axis=1), foretold, squares, spread, np.asarray(rows.w.sum()), rows.w @ filled, moments)
 
 
 def _patterns(gaps: np.ndarray, precision: np.ndarray) -> list[_Pattern]:

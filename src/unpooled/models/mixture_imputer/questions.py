@@ -17,7 +17,7 @@ from unpooled.models.mixture_imputer import checked, ensemble, logistic
 from unpooled.models.mixture_imputer.calibration import BINS
 from unpooled.models.mixture_imputer.checked import Checked
 from unpooled.models.mixture_imputer.embedding import Embedding
-from unpooled.models.mixture_imputer.gap_sums import GapSums, gap_sums
+from unpooled.models.mixture_imputer.gap_sums import GapCounts, GapSums, gap_counts, gap_sums, looked_at
 from unpooled.models.mixture_imputer.logistic import Logistic
 from unpooled.tree import message
 
@@ -205,11 +205,18 @@ def calibrate(
     return total
 
 
+@client("mixture_imputer.gap_counts", SUM, adds=True, batched=False)
+def count_gaps(nothing: None, client: Client, *, which: list) -> GapCounts:
+    """How many rows have a value, and how many a gap, in the columns `which`."""
+    return gap_counts(looked_at(*_table(client), which))
+
+
 @client("mixture_imputer.gaps", SUM, adds=True, batched=False)
 def gaps(single: Params, client: Client, *, columns: dict, which: list) -> GapSums:
-    """How rows with a gap in the embedded columns `which` differ from those without in what other columns foretell."""
+    """How rows with a gap in the columns `which` differ from those without in what the other columns foretell."""
     embedding, (x, w) = Embedding.of(columns), _table(client)
-    return gap_sums(single, embedding.embed(x), w, which)
+    places = [embedding.parts[j].start for j in which]
+    return gap_sums(single, embedding.embed(x), looked_at(x, w, which), places)
 
 
 def _table(client: Client, every: int = 1) -> tuple[np.ndarray, np.ndarray]:
