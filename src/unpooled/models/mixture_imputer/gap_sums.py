@@ -18,7 +18,7 @@ from unpooled.maths.mixture import Params
 from unpooled.maths.patterns import patterns
 from unpooled.tree import message
 
-PART = 2 / 3  # of the rows, for each column
+PART = 0.8  # of the rows, for each column
 ROUNDING = 1e-9  # added to variances of 1, against rounding where columns determine each other
 
 
