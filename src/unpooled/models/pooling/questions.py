@@ -29,8 +29,8 @@ class Look(NamedTuple):
 
     sites: Float[Array, "", ">=0"]  # clients with a complete row
     n: Float[Array, "", ">=0 rows"]
-    missing: Float[Array, "", ">=0"]  # rows with missing values
-    outside: Float[Array, "", ">=0"]  # rows whose y the family does not have
+    missing: Float[Array, "", ">=0 rows"]  # rows with missing values
+    outside: Float[Array, "", ">=0 rows"]  # rows whose y the family does not have
     x: Float[Array, "p"]
     y: Float[Array, ""]
 
