@@ -59,7 +59,9 @@ def reviewed(approved, table):
 def test_the_review_reports_columns_of_few_values_of_a_design(tmp_path):
     """Number and sum of a column's values are asked for together: with two values there, their sum is told."""
     rng = np.random.default_rng(0)
-    frame = pd.DataFrame({"age": rng.normal(60, 10, 90), "job": ["none", "office", "diver"] * 30, "ill": [0, 1, 1] * 30})
+    frame = pd.DataFrame(
+        {"age": rng.normal(60, 10, 90), "job": ["none", "office", "diver"] * 30, "ill": [0, 1, 1] * 30}
+    )
     frame.loc[2:, "age"] = np.nan
     frame.to_csv(tmp_path / "basel.csv", index=False)
     approved = study_of('name = "FedGMM"\nn_gaussians = 1\nn_learners = 1\nclasses = [0, 1]\nmax_iter = 5')
@@ -102,6 +104,8 @@ def test_the_review_reports_the_least_share_of_a_model_with_own_weights():
 def test_a_node_does_not_let_out_sums_of_few_rows_under_its_own_weights():
     """Unmasked, Newton sums over one row of a site were that row."""
     (schema,) = [kind for name, kind in tree.hints(PartialSums).items() if name == "weights"]
-    up = ComponentSums(*(np.full((1, 2), n) for n in (1.2, 1.2)), *[np.zeros((1, 2))] * 2, np.zeros((1, 2)), np.zeros(1))
+    up = ComponentSums(
+        *(np.full((1, 2), n) for n in (1.2, 1.2)), *[np.zeros((1, 2))] * 2, np.zeros((1, 2)), np.zeros(1)
+    )
     with pytest.raises(Refused, match="fewer than 5 rows"):
         Policy(min_rows_per_component=5).check_answer(up, schema, 200, NAMES[0])

@@ -100,7 +100,8 @@ def gaussians(
             question = embedded_counts if counts else embedded_cells
             return fed.sum(question.using(shapes=shapes), Mixtures(kernels, space.embedding))
 
-        return [_from_centres(space.frame, found, shape) for found in start.k_means(totals, space.frame, sizes, rng)]
+        clusters = start.k_means(start.Totals(fed, totals), space.frame, sizes, rng)
+        return [_from_centres(space.frame, found, shape) for found in clusters]
     centres = start.centres(fed, space, max(sizes), MIN_COUNT, embedded_centres)
     return [_from_centres(space.frame, start.cluster_centres(centres, k, rng), shape) for k in sizes]
 
