@@ -42,6 +42,7 @@ class Candidate(NamedTuple):
     parameters: float = 0.0  # effective number of the learners' parameters
     curvature: Array = np.zeros(0)  # of a single linear learner: its packed second derivatives and prior
     damping: float = 0.0  # of Newton steps: the share of a bound of second derivatives that is added to them
+    left_out: int = 0  # Gaussians and learners of few rows that a study does without
 
 
 @client("fedgmm.embedded_centres", GATHER, batched=False)

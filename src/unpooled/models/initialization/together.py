@@ -1,8 +1,8 @@
 """Several searches that share their SUMs: each is a generator that yields a `Question` and is sent the totals.
 
 There are two SUMs per set of cells (`floored`): the first counts the rows of each cell; the second sums over the rows of the cells that
-have at least `LEAST_ROWS`, in a study at least its `min_rows_per_component`. The other cells are left out of the second SUM, and their rows count for the cells next to them: so no total
-describes fewer rows than that.
+have at least `LEAST_ROWS`, in a study at least its `min_rows_per_component`. The other cells are left out of the second SUM, and their
+rows count for the cells next to them: so no total describes fewer rows than that.
 """
 
 from __future__ import annotations
@@ -83,15 +83,19 @@ def count_rows(kernels: Params, x: Array, w: Array, shape: str) -> Counts:
 
     Whole rows are counted, not responsibilities: those would reveal the position of a row that is alone there.
     """
-    w = to_numpy(w)
     m = len(kernels.weights)
-    counted = np.where(w > 0, w.clip(1.0, LEAST_ROWS - 1), 0.0)  # (..., n)
+    counted = whole_rows(to_numpy(w))
     n = np.zeros((*counted.shape[:-1], m))
     for first in range(0, counted.shape[-1], BLOCK):
         part = slice(first, first + BLOCK)
         likeliest = to_numpy(mixture.log_joint(kernels, x[..., part, :], shape)).argmax(-1)
         n += ((likeliest[..., None] == np.arange(m)) * counted[..., part, None]).sum(-2)
     return Counts(n)
+
+
+def whole_rows(w: np.ndarray) -> np.ndarray:
+    """What rows of these weights (..., n) count in a count of whole rows: at least 1, and one row never as many as LEAST_ROWS."""
+    return np.where(w > 0, w.clip(1.0, LEAST_ROWS - 1), 0.0)
 
 
 # ---- no sums over cells with few rows ----
