@@ -25,9 +25,9 @@ What is sent:
 A client's weights of the pairs of Gaussian and learner never leave it.
 
 Read in this order: `estimator`, `trial` and `m_step` (the server), `rounds` (the questions of a round), `embedding` and `initialization`
-(the start), `few_rows` (what a study does without), `prediction` (what a fitted model does with new rows), `choice` (what each client keeps), `bounded` (wide learners),
-`covariances` (repair of singular ones), `novelty` and `leave_one_out` (thresholds), `weighted_e_step` and `row_cache` (the mathematics of
-a round and how it is kept fast).
+(the start), `few_rows` (what a study does without), `prediction` (what a fitted model does with new rows), `choice` (what each client
+keeps), `bounded` (wide learners), `covariances` (repair of singular ones), `novelty` and `leave_one_out` (thresholds), `weighted_e_step`
+and `row_cache` (the mathematics of a round and how it is kept fast).
 """
 
 from unpooled.models.fedgmm.estimator import FedGMM
