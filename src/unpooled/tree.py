@@ -143,6 +143,9 @@ def _check(value: Tree, schema: Any, bound: dict[str, Any], options: _Options, a
     elif schema is None or schema is type(None):
         if value is not None:
             raise SchemaError(f"{at or 'the answer'} should be None, got {type(value).__name__}")
+    elif schema is str or schema is int:
+        if type(value) is not schema:
+            raise SchemaError(f"{at or 'the answer'} should be a {schema.__name__}, got {type(value).__name__}")
     elif options.finite:  # a part without annotation may have any shape, but its numbers must be finite
         for leaf in leaves(value):
             _check_finite(leaf, at)

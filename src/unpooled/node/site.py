@@ -281,7 +281,10 @@ class Site:
         context = question.context._asdict() | {"moment": (request["seed"], request["round"])}
         if ask.kind == KEYS:  # keys and shares have nothing to do with rows
             me = replace(NOBODY, name=self.name, state=dict(state), **context)
-            return Computed(state, ask(down, me), None)
+            shares = ask(down, me)
+            if question.session is not None:
+                self.studies.note_shares(question.session, down, request["run"])
+            return Computed(state, shares, None)
         answered = self._ask_rows(question, replace(NOBODY, state=state, **context))
         tree.check(answered.up, ask.types[1], sizes)
         charge = None
