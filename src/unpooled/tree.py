@@ -185,7 +185,11 @@ def _check_tuple(value, args, bound, options, at):
 
 def _check_array(value, spec, bound, options, at):
     """Check an array's type, shape, finiteness and sign."""
-    found, (allowed, words) = kind(value), KINDS[spec.kind]
+    allowed, words = KINDS[spec.kind]
+    try:
+        found = kind(value)
+    except ValueError:  # tuples within tuples, or of different lengths
+        raise SchemaError(f"{at or 'the answer'} should be an array, got {type(value).__name__}") from None
     if found not in allowed:
         raise SchemaError(f"{at or 'the answer'} should hold {words}, got kind {found!r}")
     _check_shape(tuple(getattr(value, "shape", ()))[options.lead :], spec.dims, bound, at)

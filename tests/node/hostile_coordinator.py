@@ -139,6 +139,30 @@ def trees(value: Any, rng: random.Random) -> Any:
     ][rng.randrange(12)]
 
 
+def texts(value: Any, rng: random.Random) -> Any:
+    """A value like this one with wrong strings in place of some of its strings."""
+    if isinstance(value, str):
+        words = [
+            "",
+            "x",
+            "[]",
+            "[[]]",
+            '[["<f8", [1e300]]]',
+            '[["<f8", [1000000000, 1000000000]]]',
+            "{" * 50,
+            value * 2,
+            value[:-1],
+            NAMES[0],
+        ]
+        return rng.choice([value, *words])
+    if isinstance(value, dict):
+        return {key: texts(part, rng) for key, part in value.items()}
+    if isinstance(value, tuple | list):
+        parts = [texts(part, rng) for part in value]
+        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
+    return value
+
+
 def nested(value: Any, rng: random.Random) -> Any:
     """JSON like this, with one entry replaced at any depth."""
     if isinstance(value, dict) and value and rng.random() < 0.8:
@@ -178,6 +202,8 @@ def totals(letter: bytes, rng: random.Random) -> bytes:
         told = {}
     elif choice == 4:
         told = {**told, "x": 1, "²": np.zeros(1)}
+    elif choice == 5:
+        told = texts(told, rng)
     else:
         return wire.pack({}, trees(told, rng))
     return wire.pack({}, told)
@@ -190,6 +216,15 @@ def _packed(sent: Sent, **changes: Any) -> tuple[bytes, str, bytes]:
     """The three parts of a request with other parts."""
     sent = sent._replace(**changes)
     return sent.message(), sent.private, wire.pack_letters(sent.letters)
+
+
+def _other(run: list[Sent], i: int, rng: random.Random) -> Sent:
+    """Any request of the run, past or future; without totals of sums that are not there yet, as the victim has no part in them."""
+    j = rng.randrange(len(run))
+    if j <= i:
+        return run[j]
+    letters = {**run[j].letters, "study": run[i].letters.get("study", b"")}
+    return run[j]._replace(letters=letters)
 
 
 def wrong_head(run, i, rng):
@@ -218,6 +253,10 @@ def wrong_down(run, i, rng):
     return _packed(run[i], down=trees(run[i].down, rng))
 
 
+def wrong_words(run, i, rng):
+    return _packed(run[i], down=texts(run[i].down, rng))
+
+
 def another_down(run, i, rng):
     return _packed(run[i], down=rng.choice(run).down)
 
@@ -234,7 +273,7 @@ def no_letter(run, i, rng):
 
 
 def another_letter(run, i, rng):
-    return _packed(run[i], letters=rng.choice(run).letters)
+    return _packed(run[i], letters=_other(run, i, rng).letters)
 
 
 def wrong_totals(run, i, rng):
@@ -242,11 +281,11 @@ def wrong_totals(run, i, rng):
 
 
 def replayed(run, i, rng):
-    return _packed(rng.choice(run))
+    return _packed(_other(run, i, rng))
 
 
 def renumbered(run, i, rng):
-    other = rng.choice(run)
+    other = _other(run, i, rng)
     same = {key: run[i].head[key] for key in ("round", "base", "floor") if key in run[i].head}
     return _packed(other, head={**other.head, **same})
 
@@ -262,8 +301,8 @@ def flipped_letters(run, i, rng):
 
 
 ATTACKS: list[Attack] = [
-    wrong_head, wrong_head, wrong_head, missing_field, wrong_private, overridden, wrong_down, wrong_down, another_down, wrong_letter,
-    no_letter, another_letter, wrong_totals, wrong_totals, replayed, renumbered, flipped_message, flipped_letters,
+    wrong_head, wrong_head, wrong_head, missing_field, wrong_private, overridden, wrong_down, wrong_down, wrong_words, another_down,
+    wrong_letter, no_letter, another_letter, wrong_totals, wrong_totals, replayed, renumbered, flipped_message, flipped_letters,
 ]  # fmt: skip
 
 

@@ -84,8 +84,13 @@ class Studies:
         if ask.kind == KEYS:
             self._admit_keys(session, down, request["run"])
             return down
-        session.learn(read_totals(letters.get("study", b""), max_bytes))
-        return session.admit(request["round"], ask, down, (request["seed"], request["base"]))
+        try:
+            session.learn(read_totals(letters.get("study", b""), max_bytes))
+            return session.admit(request["round"], ask, down, (request["seed"], request["base"]))
+        except Exception:
+            if session.forget_untried():
+                self.stop()
+            raise
 
     def _admit_keys(self, session: Session, down: Tree, run: str) -> None:
         """Refuse to exchange keys in a study without masks, and to reveal a total of other nodes than before."""
