@@ -178,7 +178,7 @@ def test_a_false_total_goes_with_the_request_that_it_came_with(tmp_path):
     sent = [s for s in recorded(tmp_path / "run", approved) if "ask" in s.head]
     asked = [s for s in sent if s.head["ask"] == "mixture.e_step"][1]
     totals = wire.unpack(asked.letters["study"]).value()
-    false = {round: tuple(part._replace(n=part.n + [1, 0]) for part in total) for round, total in totals.items()}
+    false = {round: tuple(part._replace(n=np.add(part.n, [1, 0])) for part in total) for round, total in totals.items()}
     site = victim(tmp_path / "victim", approved, asked)
     letters = {**asked.letters, "study": wire.pack({}, false)}
     other = asked.down[0]._replace(means=asked.down[0].means + 1.0)
