@@ -6,7 +6,7 @@ One SUM of rows and sums by Gaussian and class (`fedgmm.label_means`) for the st
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -77,7 +77,10 @@ class CandidateTrial(JointModelPredictions):
 
     def _label_means(self, fed: Federation, state: State) -> dict[str, LabelMeans]:
         """One SUM of rows and sums by Gaussian and class."""
-        asked = {"trainer": as_option(state.trainer), "options": self._options(weights_keys(state.mixtures))._asdict()}
+        asked: dict[str, Any] = {
+            "trainer": as_option(state.trainer),
+            "options": self._options(weights_keys(state.mixtures))._asdict(),
+        }
         down = Mixtures(tuple(state.mixtures.values()), state.space.embedding)
         if least := least_rows(fed):
             asked["shown"] = [
