@@ -9,7 +9,9 @@ from test_study import MemoryTransport, coordinator, make_sites, masked_study
 
 import unpooled as up
 from unpooled import study
+from unpooled.errors import BadParameter, TooFewClients
 from unpooled.maths.mixture import Stats
+from unpooled.models.initialization import column_sums
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -85,3 +87,18 @@ def test_short_runs_of_mixed_columns_do_without_components_of_few_rows(tmp_path)
     for before, after in itertools.pairwise(asked):
         if len(before) == len(after):  # the same mixtures a round later
             assert all((b >= 5).all() or len(a) < len(b) for b, a in zip(before, after))
+
+
+def test_a_masked_study_of_a_model_that_gathers_is_refused_before_any_sum(tmp_path):
+    """With mixed columns `OpenMixture` gathers at its end: until then its totals had shown one person, round after round."""
+    rng = np.random.default_rng(0)
+    data = {n: np.column_stack([rows[:, :2], rng.integers(0, 2, len(rows))]) for n, rows in ALONE.items()}
+    approved = masked_study('name = "OpenMixture"\nkinds = ["real", "real", "binary"]\nrandom_state = 0')
+    fed = coordinator(MemoryTransport(make_sites(tmp_path, approved, data)), approved)
+    with pytest.raises(BadParameter, match="use MixedMixture or GaussianMixture"):
+        fit(approved, fed)
+    assert not fed._totals
+    with pytest.raises(
+        TooFewClients, match="the study ends here with an error: OpenMixture asks"
+    ):  # a coordinator that goes on
+        fed.sum(column_sums, None)
