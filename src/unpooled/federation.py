@@ -310,6 +310,12 @@ def find_layer(fed: Any, attribute: str) -> Any:
     return fed
 
 
+def is_masked(fed: Any) -> bool:
+    """Whether sums are masked: by a layer, or by the study that a node follows along."""
+    study = getattr(find_layer(fed, "study"), "study", None)
+    return find_layer(fed, "masks") is not None or bool(study is not None and study.secure)
+
+
 def least_rows(fed: Any) -> int:
     """The fewest rows, at all clients together, that a study lets its numbers stand for; 0 outside of studies."""
     study = getattr(find_layer(fed, "study"), "study", None)

@@ -143,6 +143,9 @@ def _check(value: Tree, schema: Any, bound: dict[str, Any], options: _Options, a
     elif schema is None or schema is type(None):
         if value is not None:
             raise SchemaError(f"{at or 'the answer'} should be None, got {type(value).__name__}")
+    elif schema is str or schema is int:
+        if type(value) is not schema:
+            raise SchemaError(f"{at or 'the answer'} should be a {schema.__name__}, got {type(value).__name__}")
     elif options.finite:  # a part without annotation may have any shape, but its numbers must be finite
         for leaf in leaves(value):
             _check_finite(leaf, at)
@@ -182,7 +185,11 @@ def _check_tuple(value, args, bound, options, at):
 
 def _check_array(value, spec, bound, options, at):
     """Check an array's type, shape, finiteness and sign."""
-    found, (allowed, words) = kind(value), KINDS[spec.kind]
+    allowed, words = KINDS[spec.kind]
+    try:
+        found = kind(value)
+    except ValueError:  # tuples within tuples, or of different lengths
+        raise SchemaError(f"{at or 'the answer'} should be an array, got {type(value).__name__}") from None
     if found not in allowed:
         raise SchemaError(f"{at or 'the answer'} should hold {words}, got kind {found!r}")
     _check_shape(tuple(getattr(value, "shape", ()))[options.lead :], spec.dims, bound, at)

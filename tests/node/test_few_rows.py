@@ -249,6 +249,28 @@ def test_a_survival_study_of_few_events_ends_before_their_times_are_looked_for(t
     assert len(fed._totals) == 1
 
 
+def test_a_pooling_study_stops_before_it_fits_without_a_fold_of_few_rows(tmp_path):
+    """The sums of all rows less those without a fold are the fold's: of 42 rows in ten folds, three people's."""
+    rng = np.random.default_rng(0)
+    for rows, cv, stops in ((14, 10, True), (14, 5, False)):
+        model = f'name = "Pooling"\nsites = false\ncv = {cv}\nem_rounds = 1\nrandom_state = 0'
+        approved = masked_study(model)
+        policy = Policy(studies=[approved.digest], trust_coordinator=False)
+        clients = [Client(n, rng.normal(size=(rows, 3)), rng.normal(size=rows)) for n in NAMES]
+        sites = [
+            Site(c.name, Source(c, COLUMNS), {}, policy=lambda p=policy: p, identity=KEYS[c.name]) for c in clients
+        ]
+        fed = coordinator(MemoryTransport(sites), approved)
+        if stops:
+            with pytest.raises(BadData, match=r"fold 5 of cv=10 is held by 3 at all sites together"):
+                fit(approved, fed)
+            assert len(fed._totals) == 1
+        else:
+            fit(approved, fed)
+            counts = totals_of(fed, "pooling.newton")[0].common.n
+            assert (counts[-1] - counts[:-1]).min() >= 5
+
+
 @pytest.mark.parametrize("rare", [4, 5])
 def test_sums_by_value_are_over_no_fewer_rows_than_the_study_says(tmp_path, rare):
     approved = masked_study('name = "BayesianRegression"\ngroup_by = 0\nrandom_state = 0')

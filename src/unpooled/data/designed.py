@@ -27,7 +27,8 @@ from unpooled.tree import Tree, message
 class Moments(NamedTuple):
     """Of every column of the design, missing values left out."""
 
-    n: Float[Array, "p", ">=0"]  # sum of w
+    rows: Float[Array, "", ">=0 rows"]  # sum of w
+    n: Float[Array, "p", ">=0 rows"]  # the same of the rows that have a value there
     x: Float[Array, "p"]  # sum of w x
     xx: Float[Array, "p"]  # sum of w x^2
 
@@ -40,7 +41,7 @@ def moments(down: None, client: Client, *, levels: list) -> Moments:
     present = ~xp.isnan(x)
     w = client.w[..., None] * present
     filled = xp.where(present, x, xp.zeros_like(x))
-    return Moments(w.sum(-2), (w * filled).sum(-2), (w * filled**2).sum(-2))
+    return Moments(client.w.sum(-1), w.sum(-2), (w * filled).sum(-2), (w * filled**2).sum(-2))
 
 
 @client("tables.design", VIEW)

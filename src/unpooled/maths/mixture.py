@@ -47,7 +47,7 @@ class Stats(NamedTuple):
     x: Float[Array, "k d"]  # sum of r (x - mean)
     xx: Float[Array, "*c"]  # sum of r (x - mean)(x - mean)', packed as covs are; tied: over k; spherical: mean over d
     loglik: Float[Array, ""]  # sum over rows of w log p(x)
-    rows: Float[Array, ""]  # sum of w
+    rows: Float[Array, "", ">=0 rows"]  # sum of w
 
 
 # ---- the E-step ----

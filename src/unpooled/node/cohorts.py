@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from unpooled.node.questions import Refused
 from unpooled.node.vault import Vault
@@ -22,47 +23,68 @@ SHOWN = 5  # names in a refusal, at most
 QUESTIONS = "cohorts-questions"  # in the vault: 32 bytes of a question and 32 of the nodes in its total, for each
 
 
-def admit_total(vault: Vault, study: Study, t: int, round: int, mark: bytes, answered: Sequence[str]) -> None:
-    """Note that a round of a study is added up over these nodes; Refused if it was added up over others before.
+class Addition(NamedTuple):
+    """A masked sum that is to be added up, and over which nodes."""
+
+    study: Study
+    t: int  # the number of the sum within a run, as the coordinator counts
+    round: int  # of the study, as this node counts; the same round is the same question in every run
+    mark: bytes  # 32 bytes that are the same for the same question about the same columns, in any study of the same participants
+    answered: Sequence[str]  # the nodes whose answers would be added up
+
+    @property
+    def key(self) -> str:
+        """Where the vault keeps the nodes of this study's sums."""
+        return f"cohorts-{self.study.digest[:40]}"
+
+    @property
+    def places(self) -> tuple[str, str]:
+        """The sum by the coordinator's number, and by this node's."""
+        return str(self.t), f"round {self.round}"
+
+    @property
+    def among(self) -> bytes:
+        """A hash of the nodes."""
+        return hashlib.sha256(json.dumps(sorted(self.answered)).encode()).digest()
+
+
+def check_total(vault: Vault, sum: Addition) -> None:
+    """Refuse a sum that was added up over other nodes before, in a run of this study or of another one with the same question.
 
     Parameters
     ----------
     vault : Vault
         Where the nodes of earlier runs are kept, by study, and those of each question, whatever study asked it.
-    study : Study
-        What is run.
-    t : int
-        The number of the sum within a run, as the coordinator counts.
-    round : int
-        The round of the study that the sum belongs to, as this node counts; the same round is the same question in every run.
-    mark : bytes
-        32 bytes that are the same for the same question about the same columns, in any study of the same participants.
-    answered : sequence of str
-        The nodes whose answers would be added up.
+    sum : Addition
+        What the coordinator wants to add up.
     """
-    key = f"cohorts-{study.digest[:40]}"
-    known: dict[str, list[str]] = json.loads(vault.get(key, b"{}"))
-    places = (str(t), f"round {round}")
-    apart = sorted({name for place in places for name in set(known.get(place, answered)) ^ set(answered)})
+    known = _known(vault, sum)
+    apart = sorted({name for place in sum.places for name in set(known.get(place, sum.answered)) ^ set(sum.answered)})
     if apart:
         raise Refused(
-            f"SUM {t} of this study was added up in an earlier run over other nodes: it differs by {', '.join(apart[:SHOWN])}, and "
+            f"SUM {sum.t} of this study was added up in an earlier run over other nodes: it differs by {', '.join(apart[:SHOWN])}, and "
             "totals of several sets of nodes show single answers; ask the same nodes, resume that run, or have a new study approved"
         )
-    _admit_question(vault, t, mark, answered)
-    vault[key] = json.dumps({**known, **dict.fromkeys(places, sorted(answered))}).encode()
-
-
-def _admit_question(vault: Vault, t: int, mark: bytes, answered: Sequence[str]) -> None:
-    """Note the nodes in the total of a question; Refused if another study of the same participants had others in it."""
-    shown = vault.get(QUESTIONS, b"")
-    among = hashlib.sha256(json.dumps(sorted(answered)).encode()).digest()
-    records = {shown[i : i + 32]: shown[i + 32 : i + 64] for i in range(0, len(shown), 64)}
-    before = records.get(mark)
-    if before is None:
-        vault[QUESTIONS] = shown + mark + among
-    elif before != among:
+    if _questions(vault).get(sum.mark, sum.among) != sum.among:
         raise Refused(
-            f"SUM {t} asks what another study of the same participants asked, and that was added up over other nodes: the two totals "
+            f"SUM {sum.t} asks what another study of the same participants asked, and that was added up over other nodes: the two totals "
             "would show single answers; ask the same nodes, or have a study without the missing ones approved"
         )
+
+
+def note_total(vault: Vault, sum: Addition) -> None:
+    """Note over which nodes a sum is added up: when shares are given, before they leave, and not when they are refused."""
+    if sum.mark not in _questions(vault):
+        vault[QUESTIONS] = vault.get(QUESTIONS, b"") + sum.mark + sum.among
+    vault[sum.key] = json.dumps({**_known(vault, sum), **dict.fromkeys(sum.places, sorted(sum.answered))}).encode()
+
+
+def _known(vault: Vault, sum: Addition) -> dict[str, list[str]]:
+    """The nodes of each sum of this study that was added up."""
+    return json.loads(vault.get(sum.key, b"{}"))
+
+
+def _questions(vault: Vault) -> dict[bytes, bytes]:
+    """A hash of the nodes in the total of each question that was ever added up."""
+    shown = vault.get(QUESTIONS, b"")
+    return {shown[i : i + 32]: shown[i + 32 : i + 64] for i in range(0, len(shown), 64)}

@@ -71,8 +71,8 @@ def _by_value(given: Mapping[str, Any]) -> str:
 
 
 def _densities(given: Mapping[str, Any]) -> str:
-    """Histograms of log densities, and components of few rows."""
-    return "how likely the fitted mixture finds each row (a histogram of 4,000 bins), and sums over components however few rows they hold"
+    """Histograms of log densities, and counts of pairs."""
+    return "how likely the fitted mixture finds each row (a histogram of 4,000 bins), and the rows of each pair of Gaussian and learner"
 
 
 def _hidden_cells(given: Mapping[str, Any]) -> str:

@@ -60,6 +60,14 @@ def _keywords(answer: Callable) -> list[str]:
 
 
 @cache
+def _needed(answer: Callable) -> list[str]:
+    """Names of the options that a question has no default for."""
+    return [
+        name for name, p in signature(answer).parameters.items() if p.kind is p.KEYWORD_ONLY and p.default is p.empty
+    ]
+
+
+@cache
 def schema(ask_name: str) -> str:
     """A hash of a question's message types, down and up, and of its options: equal at two sides that have the same source."""
     ask = REGISTRY[ask_name]
@@ -128,11 +136,19 @@ def question_of(request: dict[str, Any], also: Sequence[str]) -> Ask:
         raise Refused(
             f"{ask.name} has other messages here than at the coordinator: install the same source of unpooled at both"
         )
-    unknown = sorted(set(request["options"]) - set(options(ask)))
-    if unknown:
-        raise Refused(f"{ask.name} has no option {unknown[0][:40]!r}: {suggest(unknown[0], options(ask))}")
+    _check_options(ask, request["options"])
     steps = tuple(_step(name, options, also) for name, options in request["steps"])
     return replace(ask.using(**request["options"]), steps=steps)
+
+
+def _check_options(ask: Ask, given: dict[str, Any]) -> None:
+    """Refuse options that a question or step does not have, or the lack of one that it needs."""
+    unknown = sorted(set(given) - set(options(ask)))
+    if unknown:
+        raise Refused(f"{ask.name} has no option {unknown[0][:40]!r}: {suggest(unknown[0], options(ask))}")
+    missing = [name for name in _needed(ask.answer) if name not in given]
+    if missing:
+        raise Refused(f"{ask.name} was asked without its option {missing[0]!r}: the coordinator must give it")
 
 
 def _step(name: str, options: dict[str, Any], also: Sequence[str]) -> Step:
@@ -140,4 +156,5 @@ def _step(name: str, options: dict[str, Any], also: Sequence[str]) -> Step:
     step = find(name, also)
     if step.kind not in (STEP, VIEW):
         raise Refused(f"{step.name} is a question, not a step of a layer: the coordinator mixed up two names")
+    _check_options(step, options)
     return Step(step.name, options)

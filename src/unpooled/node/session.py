@@ -46,6 +46,10 @@ class Session:
         self.run, self.study, self.name, self.vault, self._check_total = run, study, name, vault, check_total
         self._follower = Follower(study)
         self._rounds: dict[bytes, int] = {}  # digest of a masked question -> the first round that asked it
+        self._admitted: dict[str, bytes] = {}  # what is noted of a request once it is answered
+        self._untried: list[
+            str
+        ] = []  # totals that came with the request that is looked at, by their names in the vault
         self._catch_up()
 
     def stop(self) -> None:
@@ -56,6 +60,7 @@ class Session:
 
     def learn(self, totals: Mapping[int, Any]) -> None:
         """Take totals of earlier rounds, in order; those that are known already are passed over."""
+        self._untried = []
         for round in sorted(totals):
             expected = self._skip_tells(round)
             if expected is None or round != expected.round:
@@ -64,8 +69,21 @@ class Session:
             if expected.ask.kind == SUM:
                 sizes = tree.dims(expected.down, expected.ask.types[0])
                 tree.check(total, expected.ask.types[1], sizes)  # what no sum can be would reach the study's model
-            self.vault[f"{self.run}/total-{round}"] = wire.pack({}, total)
+            key = f"{self.run}/total-{round}"
+            self._untried.append(key)
+            self.vault[key] = wire.pack({}, total)
             self._follower.give(total)
+
+    def forget_untried(self) -> bool:
+        """Forget the totals that came with a request that is refused; whether there were any, so that the model has to begin anew.
+
+        With masks a total is shown to be true by its tag, and stays.
+        """
+        if self.study.secure:
+            return False
+        for key in self._untried:
+            self.vault.pop(key, None)
+        return bool(self._untried)
 
     def _catch_up(self) -> None:
         """After a restart: give the model the totals that the vault holds."""
@@ -100,7 +118,8 @@ class Session:
             raise NotFollowed("the coordinator draws with another seed than the study's")
 
     def admit(self, round: int, ask: Ask, down: Tree, moment: tuple[int, int] = (0, 0)) -> Tree:
-        """The study's own parameters for this request, or NotFollowed if the study does not ask it now."""
+        """The study's own parameters for this request, or NotFollowed if the study does not ask it now; nothing is noted yet."""
+        self._admitted = {}
         if round > self.study.max_exchanges:
             raise NotFollowed(f"the study allows {self.study.max_exchanges} exchanges, and they are spent")
         self._check_steps(ask)
@@ -123,9 +142,14 @@ class Session:
         if asked_cost != study_cost and not np.isclose(asked_cost or 0.0, study_cost or 0.0, rtol=1e-9, atol=0):
             raise NotFollowed(f"{ask.name} was asked to tell more than the study lets it in round {round}")
         own = json.dumps([[s.name, dict(s.options)] for s in follow.views(expected.ask)])
-        self.vault[f"{self.run}/own-{round}"] = digest(expected.ask, expected.down) + own.encode()
-        self.vault[f"{self.run}/asked-{round}"] = asked
+        own_question = digest(expected.ask, expected.down) + own.encode()
+        self._admitted = {f"{self.run}/own-{round}": own_question, f"{self.run}/asked-{round}": asked}
         return expected.down
+
+    def note_admitted(self) -> None:
+        """Note what was asked in this round, once there is an answer and before it leaves: the round is not asked otherwise again."""
+        self.vault.update(self._admitted)
+        self._admitted = {}
 
     def round_of(self, question: bytes) -> int:
         """The round in which a masked sum was asked, by the digest under which its masks are kept; the first, if it was asked twice."""

@@ -37,6 +37,8 @@ from unpooled.tree import SchemaError, Tree
 
 log = logging.getLogger("unpooled.node")
 
+# what a question does with options or parameters that do not fit; errors of linear algebra are ValueErrors
+MISFITS = (ArithmeticError, AttributeError, LookupError, MemoryError, RuntimeError, TypeError, ValueError)
 LEDGER_HEAD = "ledger-head"  # the hash of the last line that this node wrote
 
 
@@ -140,7 +142,7 @@ class Site:
             log.exception("a question failed")
             reason = f"{type(error).__name__} at the node: its log says more"
         log.warning("refused: %s", printable(reason))
-        return wire.pack({**head, "refused": reason[:500]})
+        return wire.pack({**head, "refused": printable(reason)[:500]})
 
     def _reply(self, message: bytes, private: str, letter: bytes, head: dict[str, Any]) -> bytes:
         """The answer to one message: hello, a profile for a check, or a question."""
@@ -211,6 +213,8 @@ class Site:
         charge = None
         if answer is None:
             computed = self._compute(question)
+            if question.session is not None:
+                question.session.note_admitted()
             answer = self._keep(question, computed, key, head)
             charge = computed.charge
         self._record(question, answer, charge)
@@ -281,7 +285,10 @@ class Site:
         context = question.context._asdict() | {"moment": (request["seed"], request["round"])}
         if ask.kind == KEYS:  # keys and shares have nothing to do with rows
             me = replace(NOBODY, name=self.name, state=dict(state), **context)
-            return Computed(state, ask(down, me), None)
+            shares = ask(down, me)
+            if question.session is not None:
+                self.studies.note_shares(question.session, down, request["run"])
+            return Computed(state, shares, None)
         answered = self._ask_rows(question, replace(NOBODY, state=state, **context))
         tree.check(answered.up, ask.types[1], sizes)
         charge = None
@@ -302,6 +309,12 @@ class Site:
         except UnpooledError as error:
             log.error("%s cannot be answered with this node's data: %s", ask.name, error)
             raise Refused(f"{self.name!r} cannot answer {ask.name} with its data: its log says why") from error
+        except MISFITS as error:
+            log.exception("%s failed", ask.name)
+            raise Refused(
+                f"{self.name!r} cannot answer {ask.name} as it was asked: options or parameters do not fit its data "
+                f"({type(error).__name__}), its log says more"
+            ) from error
 
     def _with_noise(self, question: Question, answered: Answered) -> tuple[Answered, Charge]:
         """The answer with the noise that its privacy cost asks for, and that cost."""

@@ -12,7 +12,7 @@ import numpy as np
 from unpooled import study as studies
 from unpooled.client import KEYS, Ask, Client
 from unpooled.layers.secure import masking_node
-from unpooled.node.cohorts import admit_total
+from unpooled.node.cohorts import Addition, check_total, note_total
 from unpooled.node.limits import admit_study
 from unpooled.node.policy import Policy
 from unpooled.node.questions import Refused, Unbegun
@@ -84,8 +84,13 @@ class Studies:
         if ask.kind == KEYS:
             self._admit_keys(session, down, request["run"])
             return down
-        session.learn(read_totals(letters.get("study", b""), max_bytes))
-        return session.admit(request["round"], ask, down, (request["seed"], request["base"]))
+        try:
+            session.learn(read_totals(letters.get("study", b""), max_bytes))
+            return session.admit(request["round"], ask, down, (request["seed"], request["base"]))
+        except Exception:
+            if session.forget_untried():
+                self.stop()
+            raise
 
     def _admit_keys(self, session: Session, down: Tree, run: str) -> None:
         """Refuse to exchange keys in a study without masks, and to reveal a total of other nodes than before."""
@@ -93,10 +98,18 @@ class Studies:
         if not study.secure:
             raise Refused("the study does not mask its sums: no keys are needed for it")
         if isinstance(down, RevealRequest):
-            t = to_count(down.t)
-            round = session.round_of(self._masking(run, study).question_of(t))
-            mark = session.mark_of(round)
-            admit_total(self.vault, study, t, round, mark, to_names(down.answered, "the names"))
+            check_total(self.vault, self._addition(session, down, run))
+
+    def note_shares(self, session: Session, down: Tree, run: str) -> None:
+        """Note over which nodes a sum is added up, once this node has decided to give its shares."""
+        if isinstance(down, RevealRequest):
+            note_total(self.vault, self._addition(session, down, run))
+
+    def _addition(self, session: Session, down: RevealRequest, run: str) -> Addition:
+        """The sum that shares are asked for."""
+        t = to_count(down.t)
+        round = session.round_of(self._masking(run, session.study).question_of(t))
+        return Addition(session.study, t, round, session.mark_of(round), to_names(down.answered, "the names"))
 
     def _masking(self, run: str, study: Study) -> MaskingNode:
         """This node's side of the masked sums of a run."""

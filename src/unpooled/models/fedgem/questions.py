@@ -119,7 +119,7 @@ class Silhouettes(NamedTuple):
     """Sums of silhouettes, one per set of centres."""
 
     total: Float[Array, "s"]  # sum over rows, for each set of centres
-    rows: Float[Array, ""]
+    rows: Float[Array, "", ">=0 rows"]
 
 
 @client("fedgem.silhouettes", SUM, adds=True)

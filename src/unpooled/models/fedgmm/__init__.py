@@ -13,6 +13,8 @@ What is sent:
 - `fedgmm.label_means` (SUM, once, for linear learners): rows and sums by Gaussian and class.
 - `fedgmm.newton_round` or `fedgmm.sgd_round` (SUM, every other round): the same statistics per Gaussian, and per learner a
   gradient with second derivatives (without them where they are too large, see `bounded`), or a model weighted by its rows.
+- In a study `fedgmm.class_rows`, `fedgmm.pair_rows` (SUMs, before rounds in which a Gaussian or a learner may hold few rows): whole rows of
+  each; those of few are left out (`few_rows`).
 - `fedgmm.density_moments`, `fedgmm.density_counts`, `fedgmm.held_out_counts` (SUMs, once): histograms of log densities, for
   novelty thresholds; `fedgmm.shift_thresholds` (TELL) corrects the clients' own.
 - `fedgmm.calibration_losses` (SUM, once): log-losses over a grid of calibrations; `fedgmm.judge_candidates` (SUM, once, for linear
@@ -23,9 +25,9 @@ What is sent:
 A client's weights of the pairs of Gaussian and learner never leave it.
 
 Read in this order: `estimator`, `trial` and `m_step` (the server), `rounds` (the questions of a round), `embedding` and `initialization`
-(the start), `prediction` (what a fitted model does with new rows), `choice` (what each client keeps), `bounded` (wide learners),
-`covariances` (repair of singular ones), `novelty` and `leave_one_out` (thresholds), `weighted_e_step` and `row_cache` (the mathematics of
-a round and how it is kept fast).
+(the start), `few_rows` (what a study does without), `prediction` (what a fitted model does with new rows), `choice` (what each client
+keeps), `bounded` (wide learners), `covariances` (repair of singular ones), `novelty` and `leave_one_out` (thresholds), `weighted_e_step`
+and `row_cache` (the mathematics of a round and how it is kept fast).
 """
 
 from unpooled.models.fedgmm.estimator import FedGMM

@@ -18,16 +18,20 @@ from unpooled import tree
 from unpooled.arrays import to_numpy
 from unpooled.errors import BadParameter
 from unpooled.estimator import Info
-from unpooled.federation import Federation, find_layer
+from unpooled.federation import Federation, find_layer, least_rows
 from unpooled.learners import as_option
 from unpooled.maths import gaussian
-from unpooled.models.fedgmm import initialization
+from unpooled.maths.mixture import Params
+from unpooled.models.fedgmm import few_rows, initialization
 from unpooled.models.fedgmm.embedding import fit_embedding
+from unpooled.models.fedgmm.initialization import Candidate
 from unpooled.models.fedgmm.m_step import MSteps
-from unpooled.models.fedgmm.rounds import Down, Mixtures, newton_round, sgd_round, warm_up
-from unpooled.models.fedgmm.trial import State
+from unpooled.models.fedgmm.rounds import Down, Mixtures, NewtonUp, SgdUp, newton_round, sgd_round, warm_up
+from unpooled.models.fedgmm.trial import State, weights_keys
 from unpooled.models.initialization import frame as find_frame
 from unpooled.models.initialization import warn_of_rounding
+from unpooled.models.mixture import few_rows as crowds
+from unpooled.models.mixture import warn_of_left_out
 from unpooled.parameters import one_of
 
 CHOICES = {  # the values that a parameter can have
@@ -253,6 +257,8 @@ class FedGMM(MSteps):
         self.clients_ = {name: _renamed(own, f"pi-{best.key}") for name, own in self.clients_.items()}
         self.set_joint(best.joint, state.space.embedding, self.covariance_type)
         self.start_ = best.key
+        if lost := left_out(best):
+            warn_of_left_out(lost, 5, "n_gaussians")
         self.lower_bound_ = float(best.loglik)
         self.n_effective_ = best.parameters or self.n_effective_
         self.set_thresholds(fed, float(state.space.frame.rows))
@@ -265,30 +271,80 @@ class FedGMM(MSteps):
 
     def _warm_up(self, fed: Federation, state: State) -> tuple[State, Info]:
         """A round of EM of the mixtures of the inputs alone."""
+        least = least_rows(fed)
+        if least:
+            state = state._replace(mixtures=self._mixtures_of_many(fed, state, least))
         down = Mixtures(tuple(state.mixtures.values()), state.space.embedding)
-        options = self._options(list(state.mixtures))
+        options = self._options(weights_keys(state.mixtures))
         ask = warm_up.using(trainer=as_option(state.trainer), options=options._asdict())
         totals = tree.map(to_numpy, self.cohort(fed).sum(ask, down))
-        moved = [self._warm_up_m_step(p, s, state) for p, s in zip(down.params, totals)]
+        kept = [few_rows.mixture_without(p, s.n, least, self.covariance_type) for p, s in zip(down.params, totals)]
+        moved = [
+            self._warm_up_m_step(p, s, state) if rest is p else rest for p, s, rest in zip(down.params, totals, kept)
+        ]
         best = max(float(s.loglik / s.rows) for s in totals)
         return state._replace(mixtures=dict(zip(state.mixtures, moved))), {"loglik_x": best}
 
     def _joint_round(self, fed: Federation, state: State) -> tuple[State, Info]:
         """A round of EM of the joint model, for every candidate."""
-        candidates = state.candidates
+        least = least_rows(fed)
+        candidates = self._candidates_of_many(fed, state, least) if least else state.candidates
         question = newton_round if self._takes_newton_steps(state.trainer) else sgd_round
         bounded = self._is_bounded(state.trainer)
         options = self._options([c.key for c in candidates], candidates, not self._trial_is_over(state), bounded)
         trainer = self.at_round(state.trainer, state.round)
         down = Down(tuple(c.joint for c in candidates), state.space.embedding)
         totals = self.cohort(fed).sum(question.using(trainer=trainer, options=options._asdict()), down)
-        moved = tuple(self._m_step(c, up, state) for c, up in zip(candidates, totals))
+        moved = tuple(self._next_of(c, up, state, least) for c, up in zip(candidates, totals))
         best = self._best(state._replace(candidates=moved))
         info = {"loglik": best.loglik, "start": best.key, "candidates": len(moved)}
+        if lost := left_out(best):
+            info["left_out"] = lost
         chosen = totals[[c.key for c in moved].index(best.key)].stats
         if state.trainer.hold_out and float(chosen.held_out_rows) > 0:
             info["held_out_loglik"] = float(chosen.held_out_labels) / float(chosen.held_out_rows)
         return state._replace(candidates=moved), info
+
+    # ---- without components of few rows, in a study ----
+
+    def _mixtures_of_many(self, fed: Federation, state: State, least: float) -> dict[str, Params]:
+        """The mixtures of the inputs without Gaussians of few rows, which are counted in one SUM where there may be some."""
+        rows = float(state.space.frame.rows)
+        first = state.round == 1
+        mixtures = state.mixtures
+        if not any(crowds.uncertain(params, rows, least, first).any() for params in mixtures.values()):
+            return mixtures
+        options = self._options(weights_keys(mixtures))
+        ask = few_rows.class_rows.using(trainer=as_option(state.trainer), options=options._asdict())
+        counts = self.cohort(fed).sum(ask, Mixtures(tuple(mixtures.values()), state.space.embedding))
+        kept = [
+            few_rows.mixture_without(params, to_numpy(found.n).sum(1), least, self.covariance_type)
+            for params, found in zip(mixtures.values(), counts)
+        ]
+        return dict(zip(mixtures, kept))
+
+    def _candidates_of_many(self, fed: Federation, state: State, least: float) -> tuple[Candidate, ...]:
+        """The candidates without Gaussians and learners of few rows, which are counted in one SUM where there may be some."""
+        rows = float(state.space.frame.rows)
+        candidates = state.candidates
+        if not any(few_rows.in_doubt(c, rows, least) for c in candidates):
+            return candidates
+        options = self._options([c.key for c in candidates], candidates, not self._trial_is_over(state))
+        trainer = self.at_round(state.trainer, state.round)
+        down = Down(tuple(c.joint for c in candidates), state.space.embedding)
+        counts = self.cohort(fed).sum(few_rows.pair_rows.using(trainer=trainer, options=options._asdict()), down)
+        return tuple(
+            few_rows.kept_of(c, [n.gaussians], [n.learners], least, self.covariance_type)
+            if few_rows.in_doubt(c, rows, least)
+            else c
+            for c, n in zip(candidates, counts)
+        )
+
+    def _next_of(self, c: Candidate, up: SgdUp | NewtonUp, state: State, least: float) -> Candidate:
+        """A candidate after a round; where Gaussians or learners hold few rows, a study goes on without them from where it asked."""
+        stats = tree.map(to_numpy, up.stats)
+        kept = few_rows.kept_of(c, [stats.gaussians.n], [stats.pairs.sum(0)], least, self.covariance_type)
+        return self._m_step(c, up, state) if kept is c else self._scored(kept, stats)
 
     # ---- bad parameters ----
 
@@ -314,6 +370,12 @@ class FedGMM(MSteps):
         if self.max_iter <= self.warmup + self._linear:
             text = f"max_iter={self.max_iter} leaves no joint round after warmup={self.warmup}: raise max_iter"
             raise BadParameter(text)
+
+
+def left_out(c: Candidate) -> int:
+    """How many Gaussians and learners fewer than its key says a candidate has."""
+    k, m = c.key.split()[0].split("x")
+    return int(k) + int(m) - len(c.joint.gaussians.weights) - len(c.joint.theta)
 
 
 def _renamed(own: dict, key: str) -> dict:

@@ -42,6 +42,7 @@ class Candidate(NamedTuple):
     parameters: float = 0.0  # effective number of the learners' parameters
     curvature: Array = np.zeros(0)  # of a single linear learner: its packed second derivatives and prior
     damping: float = 0.0  # of Newton steps: the share of a bound of second derivatives that is added to them
+    left_out: int = 0  # Gaussians and learners of few rows that a study does without
 
 
 @client("fedgmm.embedded_centres", GATHER, batched=False)
@@ -100,7 +101,8 @@ def gaussians(
             question = embedded_counts if counts else embedded_cells
             return fed.sum(question.using(shapes=shapes), Mixtures(kernels, space.embedding))
 
-        return [_from_centres(space.frame, found, shape) for found in start.k_means(totals, space.frame, sizes, rng)]
+        clusters = start.k_means(start.Totals(fed, totals), space.frame, sizes, rng)
+        return [_from_centres(space.frame, found, shape) for found in clusters]
     centres = start.centres(fed, space, max(sizes), MIN_COUNT, embedded_centres)
     return [_from_centres(space.frame, start.cluster_centres(centres, k, rng), shape) for k in sizes]
 

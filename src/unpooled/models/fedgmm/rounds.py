@@ -6,6 +6,7 @@ count, a sum and a second moment; per learner: a model times its mass (SGD), or 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -161,19 +162,23 @@ def warm_up(down: Mixtures, client: Client, *, trainer: dict, options: dict) -> 
 
 
 @client("fedgmm.label_means", SUM)
-def label_means(down: Mixtures, client: Client, *, trainer: dict, options: dict) -> tuple[LabelMeans, ...]:
-    """Counts and sums of the rows by Gaussian and class, under the client's own weights."""
+def label_means(
+    down: Mixtures, client: Client, *, trainer: dict, options: dict, shown: Sequence[list] = ()
+) -> tuple[LabelMeans, ...]:
+    """Counts and sums of the rows by Gaussian and class, under the client's own weights; of those that are shown, in a study."""
     rows = Trainer(**trainer).rows(client)
     plan = RoundOptions(**options)
     xp = namespace(rows.x)
     classes = xp.arange(len(trainer["labels"]), **({} if xp is np else {"device": rows.x.device}))
     by_class = like(rows.y[..., None, :] == classes[:, None], rows.x) * rows.w[..., None, :]  # (..., c, n)
     answers = []
-    for params, key in zip(down.params, plan.keys):
+    for i, (params, key) in enumerate(zip(down.params, plan.keys)):
         log_n = log_densities(params, rows.x, plan.shape)
         weights = client.state.get(f"weights-{key}", params.weights)
         r, _ = responsibilities(log_n + log_shares(weights, log_n)[..., None, :])
         by_both = xp.swapaxes(r, -1, -2)[..., None, :] * by_class[..., None, :, :]  # (..., k, c, n)
+        if shown:
+            by_both = by_both * like(np.asarray(shown[i], float), by_both)[..., None]
         centred = imputed(rows.x, params, plan.shape) - like(params.weights @ params.means, rows.x)
         answers.append(LabelMeans(by_both.sum(-1), by_both @ centred[..., None, :, :]))
     return tuple(answers)

@@ -6,15 +6,15 @@ One SUM of rows and sums by Gaussian and class (`fedgmm.label_means`) for the st
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from unpooled.arrays import Array
-from unpooled.federation import Federation
+from unpooled.federation import Federation, least_rows
 from unpooled.learners import Trainer, as_option, newton
 from unpooled.maths.mixture import Params
-from unpooled.models.fedgmm import initialization
+from unpooled.models.fedgmm import few_rows, initialization
 from unpooled.models.fedgmm.embedding import EmbeddedFrame
 from unpooled.models.fedgmm.initialization import Candidate
 from unpooled.models.fedgmm.prediction import JointModelPredictions
@@ -35,6 +35,16 @@ class State(NamedTuple):
     mixtures: dict[str, Params]  # by number of Gaussians, during the warm-up
     candidates: tuple[Candidate, ...]
     round: int
+
+
+def weights_key(key: str, params: Params) -> str:
+    """Under which name clients keep their weights of a mixture: another one once Gaussians of few rows are left out."""
+    return key if len(params.weights) == int(key) else f"{key} of {len(params.weights)}"
+
+
+def weights_keys(mixtures: dict[str, Params]) -> list[str]:
+    """The names of clients' weights of these mixtures."""
+    return [weights_key(key, params) for key, params in mixtures.items()]
 
 
 class CandidateTrial(JointModelPredictions):
@@ -62,15 +72,21 @@ class CandidateTrial(JointModelPredictions):
                 joint = initialization.first_joint(params, state.trainer.start(rng, m), owner)
                 if str(k) in means:
                     joint = joint._replace(theta=self._first_learners(joint, means[str(k)], owner, rng))
-                out.append(Candidate(f"{k}x{m} {name}", str(k), joint, -np.inf, -np.inf))
+                out.append(Candidate(f"{k}x{m} {name}", weights_key(str(k), params), joint, -np.inf, -np.inf))
         return out
 
     def _label_means(self, fed: Federation, state: State) -> dict[str, LabelMeans]:
         """One SUM of rows and sums by Gaussian and class."""
-        options = self._options(list(state.mixtures))
-        ask = label_means.using(trainer=as_option(state.trainer), options=options._asdict())
-        totals = fed.sum(ask, Mixtures(tuple(state.mixtures.values()), state.space.embedding))
-        return dict(zip(state.mixtures, totals))
+        asked: dict[str, Any] = {
+            "trainer": as_option(state.trainer),
+            "options": self._options(weights_keys(state.mixtures))._asdict(),
+        }
+        down = Mixtures(tuple(state.mixtures.values()), state.space.embedding)
+        if least := least_rows(fed):
+            asked["shown"] = [
+                few_rows.shown(found.n, least) for found in fed.sum(few_rows.class_rows.using(**asked), down)
+            ]
+        return dict(zip(state.mixtures, fed.sum(label_means.using(**asked), down)))
 
     def _first_learners(
         self, joint: Joint, means: LabelMeans, owner: np.ndarray | None, rng: np.random.Generator
@@ -157,7 +173,7 @@ class CandidateTrial(JointModelPredictions):
         """Options of a round's question."""
         return RoundOptions(
             keys,
-            {c.key: c.source for c in candidates},
+            {c.key: c.source for c in candidates if not c.left_out},
             self.covariance_type,
             self._auto and trial,
             self.whiten and self._linear and self.embedding is None,

@@ -33,7 +33,7 @@ class Counts(NamedTuple):
     """Rows of each class, and the sums of their columns."""
 
     n: Float[Array, "k", ">=0 rows"]  # sum of w
-    missing: Float[Array, "", ">=0"]  # rows left out
+    missing: Float[Array, "", ">=0 rows"]  # rows left out
     x: Float[Array, "p"]  # sum of w x
 
 
@@ -42,7 +42,7 @@ class CodeCounts(NamedTuple):
     """Rows by label, where labels are small whole numbers."""
 
     n: Float[Array, "c", ">=0 rows"]  # rows labelled 0, 1, 2, ...
-    others: Float[Array, "", ">=0"]  # rows labelled otherwise
+    others: Float[Array, "", ">=0 rows"]  # rows labelled otherwise
 
 
 @message("glm.ClassPoint")
@@ -58,7 +58,7 @@ class Point(NamedTuple):
 class Curvature(NamedTuple):
     """Loss, score and second derivative of the log-loss at a point."""
 
-    n: Float[Array, "", ">=0"]  # sum of w, those of classes included
+    n: Float[Array, "", ">=0 rows"]  # sum of w, those of classes included
     loss: Float[Array, ""]  # sum of -2 w log P(y | x)
     score: Float[Array, "m q"]
     # the lower triangle of the (m q, m q) matrix by rows, or those of its (q, q) blocks on the diagonal one after another, or none

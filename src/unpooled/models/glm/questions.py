@@ -25,9 +25,9 @@ BLOCK = 2048  # rows at a time, so that their design matrix stays in the process
 class Look(NamedTuple):
     """A first look at the rows, those with missing values left out."""
 
-    n: Float[Array, "", ">=0"]  # sum of w
-    missing: Float[Array, "", ">=0"]  # rows left out
-    outside: Float[Array, "", ">=0"]  # rows whose y is outside the family's range
+    n: Float[Array, "", ">=0 rows"]  # sum of w
+    missing: Float[Array, "", ">=0 rows"]  # rows left out
+    outside: Float[Array, "", ">=0 rows"]  # rows whose y is outside the family's range
     x: Float[Array, "p"]  # sum of w x
     y: Float[Array, ""]  # sum of w y
     yy: Float[Array, ""]  # sum of w y^2
@@ -48,9 +48,9 @@ class Point(NamedTuple):
 class Curvature(NamedTuple):
     """The sums of a Newton step."""
 
-    n: Float[Array, "", ">=0"]  # sum of w over the rows of those who answered
+    n: Float[Array, "", ">=0 rows"]  # sum of w over the rows of those who answered
     loss: Float[Array, ""]  # the deviance; -2 loglik where alpha is learned
-    outside: Float[Array, "", ">=0"]  # rows whose mean is outside the family's range
+    outside: Float[Array, "", ">=0 rows"]  # rows whose mean is outside the family's range
     score: Float[Array, "g"]  # sum of w z (d loglik / d eta); g = q, or q + 1 where alpha is learned
     hessian: Float[Array, "t"]  # sum of w h z z', h the curvature of a row; the lower triangle by rows
 

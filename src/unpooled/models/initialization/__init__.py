@@ -38,7 +38,7 @@ from unpooled.models.initialization.gathered import (
 )
 from unpooled.models.initialization.part_of_rows import part_of, taken
 from unpooled.models.initialization.short_runs import ROUNDS
-from unpooled.models.initialization.together import Counts, count_rows, without
+from unpooled.models.initialization.together import Counts, Totals, count_rows, whole_rows, without
 
 __all__ = [
     "CELL_SUMS",
@@ -47,6 +47,7 @@ __all__ = [
     "Centres",
     "Counts",
     "Frame",
+    "Totals",
     "cell_counts",
     "cells_start",
     "centre_starts",
@@ -67,6 +68,7 @@ __all__ = [
     "starts",
     "taken",
     "warn_of_rounding",
+    "whole_rows",
     "wide",
     "without",
     "without_constants",

@@ -21,7 +21,7 @@ from unpooled.models.initialization.column_frame import Frame, double, round_to_
 from unpooled.models.initialization.covariance_kinds import kind_of
 from unpooled.models.initialization.kernels import Kernels
 from unpooled.models.initialization.part_of_rows import taken
-from unpooled.models.initialization.together import Answers, Counts, Search, count_rows, floored
+from unpooled.models.initialization.together import Answers, Counts, Search, Totals, count_rows, floored
 
 NARROWEST = 1e-7  # the least eigenvalue of a kernel in the standardised frame
 LEAST_ROWS = 0.5  # a cell with fewer rows is left out
@@ -52,7 +52,7 @@ def totals_of(fed: Federation, every: int = 1) -> Answers:
         question = cell_counts if counts else cell_moments
         return fed.sum(question.using(shapes=shapes, **part), down)
 
-    return total
+    return Totals(fed, total)
 
 
 def sum_cells(frame: Frame, kernels: list[Kernels], shapes: list[str]) -> Search:

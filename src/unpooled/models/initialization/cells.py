@@ -50,7 +50,7 @@ from unpooled.models.initialization.kernels import (
 )
 from unpooled.models.initialization.part_of_rows import Part, part_of
 from unpooled.models.initialization.short_runs import QUICK, STAGES, Pool, params_of, short_runs
-from unpooled.models.initialization.together import Answers, Search, together
+from unpooled.models.initialization.together import Answers, Search, floor_of, together
 
 SLABS_PER_COMPONENT = 8
 CLUSTERS_PER_COMPONENT = 5
@@ -130,7 +130,7 @@ def starts(
     def run(k: int, n: int, draw: np.random.Generator, choose: np.random.Generator) -> Search:
         """The best n of the mixtures of k components; with copies of generators, so that each n begins alike."""
         pool = _pool(cells, k, n, frame, shape, deepcopy(draw))
-        return short_runs(pool, n, frame, shape, deepcopy(choose), stages)
+        return short_runs(pool, n, frame, shape, deepcopy(choose), stages, floor_of(answers))
 
     counts = sorted({1, n_init})  # the best one of a search for one comes first, whatever n_init is
     searches = [run(k, n, *rngs) for n in counts for k, *rngs in zip(sizes, drawing, choosing)]

@@ -2,6 +2,9 @@
 
 These rounds are not lost: the fit goes on from where they end. In wide tables rows never leave the component that they are in, unless
 covariances of components with few rows are drawn towards the mean covariance: mixtures that come from clusters begin so.
+
+A mixture of which a component has few rows does not go on, where there are others. In a study it never goes on with that component: a
+component that lies beside one person would show this person's row in every round.
 """
 
 from __future__ import annotations
@@ -23,7 +26,9 @@ from unpooled.models.initialization.covariance_kinds import kind_of
 from unpooled.models.initialization.together import LEAST_ROWS, Question, Search, held_enough, without
 
 SLOWEST = 0.7  # gains of a round over those of the last one, at most, when it is guessed where rounds lead
-EXPECTED = 4 * LEAST_ROWS  # rows of a component by its weight: with more it is asked about
+EXPECTED = 4  # times the least rows, of a component by its weight: with more it is asked about
+CROWDED = 10  # times the least rows: in a study a component of fewer is counted before the next round
+SAFE = 2  # times the least rows, of a component that goes on to the next round
 SAME = 0.05  # mean squared distance of means, in standard deviations: nearer mixtures are one
 RIDGE = 1e-5  # the least eigenvalue of a standardised covariance in these rounds
 NEW = 2  # mixtures made of the components of others, in each stage
@@ -50,6 +55,13 @@ class Run(NamedTuple):
     before: float = 0.0  # the gain of the round before
 
 
+class Floor(NamedTuple):
+    """The fewest rows of a component, and whether a mixture goes on without components of fewer, as in a study."""
+
+    rows: float = LEAST_ROWS
+    kept: bool = False  # the promise of a study
+
+
 class Stage(NamedTuple):
     """Some rounds of EM, after which only the likeliest go on."""
 
@@ -65,46 +77,65 @@ ROUNDS = sum(stage.rounds for stage in STAGES)
 
 
 def short_runs(
-    pool: Pool, n_init: int, frame: Frame, shape: str, rng: np.random.Generator, stages: Sequence[Stage] = STAGES
+    pool: Pool,
+    n_init: int,
+    frame: Frame,
+    shape: str,
+    rng: np.random.Generator,
+    stages: Sequence[Stage] = STAGES,
+    least: float = 0.0,
 ) -> Search:
     """Rounds of EM from each mixture; after each of the stages only the likeliest go on. Returns the best `n_init`.
 
     Mixtures from clusters (`dense`) begin with shrunk covariances: see `_m_step`. When a stage is over, the components of those that
     go on are recombined: the union of all is asked about once, and reduced to as many components as are wanted. A stage begins with a
-    SUM of counts: a mixture with a component of few rows is not asked about, unless all have one.
+    SUM of counts: a mixture with a component of few rows is not asked about, unless all have one; in a study, whose `least` is above 0,
+    it then goes on without such components, and rounds in which a component may hold few rows begin with such a SUM too.
     """
+    floor = Floor(max(LEAST_ROWS, least), least > 0)
     runs = [Run(params, kind) for kind, some in enumerate(pool) for params in some]
     k = len(runs[0].params.weights)
     for number, stage in enumerate(stages):
-        runs, unions = yield from _counted(runs, frame, shape, recombine=number > 0 and k > 1)
-        runs = yield from _first_round(runs, unions, frame, shape, stage, rng)
+        runs, unions = yield from _counted(runs, frame, shape, floor, recombine=number > 0 and k > 1)
+        runs = yield from _first_round(runs, unions, frame, shape, stage, floor, rng)
         for _ in range(stage.rounds - 1):
+            if floor.kept and _in_doubt(runs, frame, floor):
+                runs, _ = yield from _counted(runs, frame, shape, floor, recombine=False)
             totals = yield Question(tuple(run.params for run in runs), [shape] * len(runs))
-            runs = _after_round(runs, totals, frame, shape, stage)
+            runs = _after_round(runs, totals, frame, shape, stage, floor)
         runs = _kept(runs, n_init + stage.more, shape, apart=stage.more > 0)
     return [run.params for run in runs]
 
 
 def _first_round(
-    runs: list[Run], unions: list[Params], frame: Frame, shape: str, stage: Stage, rng: np.random.Generator
+    runs: list[Run],
+    unions: list[Params],
+    frame: Frame,
+    shape: str,
+    stage: Stage,
+    floor: Floor,
+    rng: np.random.Generator,
 ) -> Search:
     """The runs after the first round of a stage, in which the union of all their components is asked about as well."""
     asked = [run.params for run in runs] + unions
     totals = yield Question(tuple(asked), [shape] * len(runs) + [shape_of_union(shape)] * len(unions))
-    moved = _after_round(runs, totals, frame, shape, stage)
+    moved = _after_round(runs, totals, frame, shape, stage, floor)
     if not unions:
         return moved
     k = len(runs[0].params.weights)
     new = recombined(unions[0], tree.map(to_numpy, totals[-1]), k, frame, shape, rng)
-    return moved + [Run(p, DRAWN) for p in new if p.weights.min() * float(frame.rows) >= 2 * LEAST_ROWS]
+    return moved + [Run(p, DRAWN) for p in new if p.weights.min() * float(frame.rows) >= SAFE * floor.rows]
 
 
-def _after_round(runs: list[Run], totals: Sequence[Stats], frame: Frame, shape: str, stage: Stage) -> list[Run]:
+def _after_round(
+    runs: list[Run], totals: Sequence[Stats], frame: Frame, shape: str, stage: Stage, floor: Floor
+) -> list[Run]:
     """The runs after one round of EM, without those of which a component has few rows."""
-    return _fed([_after(run, tree.map(to_numpy, up), frame, shape, stage) for run, up in zip(runs, totals)])
+    moved = [_after(run, tree.map(to_numpy, up), frame, shape, stage) for run, up in zip(runs, totals)]
+    return _fed(moved, frame, shape, floor)
 
 
-def _counted(runs: list[Run], frame: Frame, shape: str, recombine: bool) -> Search:
+def _counted(runs: list[Run], frame: Frame, shape: str, floor: Floor, recombine: bool) -> Search:
     """(the runs of which no component holds few rows, the union of their components as a list of one): one SUM of counts.
 
     The union is left out unless `recombine`; its components of few rows are, too. A component of a run that is expected to hold many rows
@@ -116,16 +147,35 @@ def _counted(runs: list[Run], frame: Frame, shape: str, recombine: bool) -> Sear
         asked.append(union([run.params for run in runs], shape))
         shapes.append(shape_of_union(shape))
     held = yield from held_enough(asked, shapes)
-    enough = [kept | (run.params.weights * float(frame.rows) >= EXPECTED) for run, kept in zip(runs, held)]
+    enough = [kept | (run.params.weights * float(frame.rows) >= EXPECTED * floor.rows) for run, kept in zip(runs, held)]
     lost = [int((~kept).sum()) for kept in enough]
-    sound = [run for run, n in zip(runs, lost) if n == 0] or [runs[lost.index(min(lost))]]
+    sound = [run for run, n in zip(runs, lost) if n == 0]
+    if not sound:
+        fewest = lost.index(min(lost))
+        sound = [_without(runs[fewest], enough[fewest], shape) if floor.kept else runs[fewest]]
     reduced = [without(asked[-1], held[-1], shapes[-1])] if recombine else []
     return sound, reduced
 
 
-def _fed(runs: list[Run]) -> list[Run]:
+def _fed(runs: list[Run], frame: Frame, shape: str, floor: Floor) -> list[Run]:
     """Those of which no component has few rows: in the next round it might have fewer than may leave. At least one goes on."""
-    return [run for run in runs if run.least >= 2 * LEAST_ROWS] or [max(runs, key=lambda run: run.least)]
+    found = [run for run in runs if run.least >= SAFE * floor.rows]
+    if found:
+        return found
+    largest = max(runs, key=lambda run: run.least)
+    enough = largest.params.weights * float(frame.rows) >= SAFE * floor.rows
+    return [_without(largest, enough, shape) if floor.kept else largest]
+
+
+def _in_doubt(runs: list[Run], frame: Frame, floor: Floor) -> bool:
+    """Whether a component may hold few rows in the next round."""
+    return any(run.params.weights.min() * float(frame.rows) < CROWDED * floor.rows for run in runs)
+
+
+def _without(run: Run, enough: np.ndarray, shape: str) -> Run:
+    """The run without components of few rows; with the heaviest one, if all are."""
+    weights = run.params.weights
+    return run._replace(params=without(run.params, enough if enough.any() else weights == weights.max(), shape))
 
 
 def _kept(runs: list[Run], n: int, shape: str, apart: bool) -> list[Run]:

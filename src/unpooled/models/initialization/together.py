@@ -1,8 +1,8 @@
 """Several searches that share their SUMs: each is a generator that yields a `Question` and is sent the totals.
 
 There are two SUMs per set of cells (`floored`): the first counts the rows of each cell; the second sums over the rows of the cells that
-have at least `LEAST_ROWS`. The other cells are left out of the second SUM, and their rows count for the cells next to them: so no total
-describes fewer rows than that.
+have at least `LEAST_ROWS`, in a study at least its `min_rows_per_component`. The other cells are left out of the second SUM, and their
+rows count for the cells next to them: so no total describes fewer rows than that.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from unpooled.arrays import Array, Float, to_numpy
+from unpooled.federation import Federation, least_rows
 from unpooled.maths import mixture
 from unpooled.maths.mixture import Params, Stats
 from unpooled.tree import message
@@ -42,6 +43,38 @@ Answers = Callable[[tuple[Params, ...], list[str], bool], tuple[Any, ...]]  # to
 Search = Generator[Question, Sequence[Any], Any]
 
 
+class Totals:
+    """Totals over a federation, as `Answers`: in a study, a count below its `min_rows_per_component` is taken for none.
+
+    Parameters
+    ----------
+    fed : Federation
+        Whose rows are summed over.
+    ask : callable
+        (mixtures, shapes, whether counts only) -> the totals: one SUM.
+    """
+
+    def __init__(self, fed: Federation, ask: Answers):
+        """Ask for totals in this way, under the study's floor if there is one."""
+        self.least = float(least_rows(fed))  # 0 outside of studies
+        self._ask = ask
+
+    def __call__(self, params: tuple[Params, ...], shapes: list[str], counts: bool) -> tuple[Any, ...]:
+        """The totals; small counts of a study are 0, but for the largest of a mixture."""
+        found = self._ask(params, shapes, counts)
+        return tuple(map(self._without_few, found)) if counts and self.least > LEAST_ROWS else found
+
+    def _without_few(self, found: Counts) -> Counts:
+        """The counts without those that the study does not sum over."""
+        n = to_numpy(found.n)
+        return Counts(np.where((n >= self.least) | (n == n.max()), n, 0.0))
+
+
+def floor_of(answers: Answers) -> float:
+    """What a study demands of the rows behind a number, as far as these answers know; 0 outside of studies."""
+    return getattr(answers, "least", 0.0)
+
+
 # ---- a client's side, for the questions of several models ----
 
 
@@ -50,15 +83,19 @@ def count_rows(kernels: Params, x: Array, w: Array, shape: str) -> Counts:
 
     Whole rows are counted, not responsibilities: those would reveal the position of a row that is alone there.
     """
-    w = to_numpy(w)
     m = len(kernels.weights)
-    counted = np.where(w > 0, w.clip(1.0, LEAST_ROWS - 1), 0.0)  # (..., n)
+    counted = whole_rows(to_numpy(w))
     n = np.zeros((*counted.shape[:-1], m))
     for first in range(0, counted.shape[-1], BLOCK):
         part = slice(first, first + BLOCK)
         likeliest = to_numpy(mixture.log_joint(kernels, x[..., part, :], shape)).argmax(-1)
         n += ((likeliest[..., None] == np.arange(m)) * counted[..., part, None]).sum(-2)
     return Counts(n)
+
+
+def whole_rows(w: np.ndarray) -> np.ndarray:
+    """What rows of these weights (..., n) count in a count of whole rows: at least 1, and one row never as many as LEAST_ROWS."""
+    return np.where(w > 0, w.clip(1.0, LEAST_ROWS - 1), 0.0)
 
 
 # ---- no sums over cells with few rows ----

@@ -16,6 +16,7 @@ import numpy as np
 from unpooled import tree
 from unpooled.maths import gaussian, mixture
 from unpooled.maths.kernel import Beside, log, responsibilities
+from unpooled.models import initialization
 from unpooled.models.mixed import counts, levels
 from unpooled.models.mixed.columns import Columns
 from unpooled.models.mixed.messages import Params, Prior, Stats
@@ -141,6 +142,12 @@ def m_step(
     probs = levels.m_step(stats.levels, prior.levels, columns, smoothing)
     mean, dispersion = counts.m_step(stats.seen, stats.counts, stats.gammas, prior.mean, smoothing)
     return Params(block, probs, mean, dispersion)
+
+
+def without(params: Params, kept: np.ndarray, shape: str) -> Params:
+    """The mixture of the components that are kept: they hold the rows of the others too."""
+    block, *discrete = params
+    return Params(initialization.without(block, kept, shape), *(part[kept] for part in discrete))
 
 
 def _gaussian_m_step(params: mixture.Params, stats: mixture.Stats, shape: str, reg: float) -> mixture.Params:

@@ -21,7 +21,7 @@ from unpooled.estimator import Estimator, Info, one_table
 from unpooled.federation import Federation, least_rows
 from unpooled.maths import gaussian, mixture
 from unpooled.models.column_names import n_columns, names_of
-from unpooled.models.initialization import warn_of_rounding, without
+from unpooled.models.initialization import warn_of_rounding
 from unpooled.models.mixed import acceleration, em
 from unpooled.models.mixed import start as starting
 from unpooled.models.mixed.columns import Columns, given_columns
@@ -189,7 +189,10 @@ class MixedMixture(PersonalWeights, FittedMixedMixture, DensityMixin, Estimator)
         found = starting.starts(fed, seen, self._sizes(), self.n_init, self._settings(), rng)
         scale = np.asarray(starting.gaussian_frame(seen).scale)
         warn_of_rounding(fed, scale)
-        candidates = tuple(self._candidate(params) for params in found)
+        sizes = [k for k in self._sizes() for _ in range(self.n_init)]
+        candidates = tuple(
+            self._candidate(p)._replace(left_out=max(k - len(p.gaussian.weights), 0)) for k, p in zip(sizes, found)
+        )
         columns = seen.columns
         return State(candidates, float(seen.frame.rows), seen.prior, scale, columns.kinds, columns.levels)
 
@@ -275,8 +278,7 @@ class MixedMixture(PersonalWeights, FittedMixedMixture, DensityMixin, Estimator)
         kept = few_rows.held([answer.gaussian.n], least)
         if kept.all():
             return self._move(state, c, answer)._replace(left_out=c.left_out)
-        block, *discrete = c.asked
-        rest = Params(without(block, kept, self.covariance_type), *(part[kept] for part in discrete))
+        rest = em.without(c.asked, kept, self.covariance_type)
         return self._candidate(rest)._replace(left_out=c.left_out + int((~kept).sum()))
 
     # ---- the choice ----

@@ -14,7 +14,7 @@ import numpy as np
 from unpooled import tree
 from unpooled.arrays import to_numpy
 from unpooled.errors import BadData
-from unpooled.federation import Federation
+from unpooled.federation import Federation, least_rows
 from unpooled.maths import mixture
 from unpooled.models import initialization
 from unpooled.models.initialization import Centre, Frame, without_constants
@@ -23,11 +23,13 @@ from unpooled.models.mixed.columns import MAX_LEVELS, Columns
 from unpooled.models.mixed.embedding import balanced, level_part
 from unpooled.models.mixed.messages import Guess, Params, Prior, Stats
 from unpooled.models.mixed.questions import cell_counts, cells, e_step, first, look, spread
+from unpooled.models.mixture import few_rows
 
 MORE = 2  # starts of either kind that are compared, beyond those asked for
 SHORT = 4  # rounds of EM after which the likeliest stay
 SPARE = 5  # components beyond those asked for, that mergers take away
 ROWS_A_COMPONENT = 10
+SAFE = 2  # times the least rows of a study, of a component that goes on to the next round
 DIGITS = 9  # of a log-likelihood per row by which starts are ranked
 
 
@@ -162,7 +164,7 @@ def _embedded(
         question = cell_counts if counts else cells
         return fed.sum(question.using(columns=columns.option, shapes=shapes), kernels)
 
-    return initialization.starts(totals, frame, sizes, each, shape, rng)
+    return initialization.starts(initialization.Totals(fed, totals), frame, sizes, each, shape, rng)
 
 
 def _whole(params: mixture.Params) -> Params:
@@ -208,12 +210,19 @@ def _updated(params: Params, stats: Stats, found: Seen, settings: Settings) -> P
 def _short_runs(fed: Federation, found: Seen, fits: list[Params], settings: Settings) -> list[tuple[Params, float]]:
     """(mixture, penalised log-likelihood per row) after a few rounds of EM from each."""
     ask = e_step.using(columns=found.columns.option, shape=settings.shape)
+    least = least_rows(fed)
     for _ in range(SHORT):
         asked = fits
         answers = [tree.map(to_numpy, up) for up in fed.sum(ask, tuple(fits))]
-        fits = [_updated(p, up, found, settings) for p, up in zip(asked, answers)]
+        fits = [_next_of(p, up, found, settings, least) for p, up in zip(asked, answers)]
     scores = [objective(p, up, found.prior, settings.smoothing) for p, up in zip(asked, answers)]
     return list(zip(fits, scores))
+
+
+def _next_of(asked: Params, up: Stats, found: Seen, settings: Settings, least: float) -> Params:
+    """The mixture after a round; where components hold few rows, a study goes on without them from where it asked."""
+    kept = few_rows.held([up.gaussian.n], SAFE * least)
+    return _updated(asked, up, found, settings) if kept.all() else em.without(asked, kept, settings.shape)
 
 
 def objective(params: Params, stats: Stats, prior: Prior, smoothing: float) -> float:
@@ -223,10 +232,12 @@ def objective(params: Params, stats: Stats, prior: Prior, smoothing: float) -> f
 
 
 def _likeliest(runs: list[tuple[Params, float]], sizes: Sequence[int], n_init: int) -> list[Params]:
-    """The likeliest runs of each size, `n_init` of them."""
+    """The likeliest runs of each size, `n_init` of them; where a study has left components out, of the size next to it."""
+    found = {len(run[0].gaussian.weights) for run in runs}
     out = []
     for k in sizes:
-        mine = [run for run in runs if len(run[0].gaussian.weights) == k]
+        nearest = min(found, key=lambda size: (abs(size - k), size))
+        mine = [run for run in runs if len(run[0].gaussian.weights) == nearest]
         ranked = sorted(mine, key=lambda run: -round(run[1], DIGITS))
         out += [ranked[i % len(ranked)][0] for i in range(n_init)]
     return out

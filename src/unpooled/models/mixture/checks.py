@@ -116,9 +116,9 @@ def warn_of(model: Any, best: Candidate, exact: bool) -> None:
         warnings.warn(text, ConvergenceWarning, stacklevel=5)
 
 
-def warn_of_left_out(n: int, stacklevel: int) -> None:
+def warn_of_left_out(n: int, stacklevel: int, parameter: str = "n_components") -> None:
     """Warn of components that a study did without."""
-    text = f"{n} components of fewer rows than the study's min_rows_per_component were left out: lower n_components"
+    text = f"{n} components of fewer rows than the study's min_rows_per_component were left out: lower {parameter}"
     warnings.warn(text, ConvergenceWarning, stacklevel=stacklevel)
 
 

@@ -212,7 +212,9 @@ class GaussianMixture(PersonalWeights, MixtureFace, DensityMixin, Estimator):
             last = self.lower_bound_ if getattr(self, "n_rows_", None) == rows else -np.inf
             first = [candidate(self.params(), last)]
         else:
-            first = [candidate(params) for params in starts(fed, frame, self._start_settings(), rng)]
+            found = starts(fed, frame, self._start_settings(), rng)
+            sizes = [k for k in self._sizes() for _ in range(self.n_init)]
+            first = [candidate(p)._replace(left_out=k - len(p.weights)) for k, p in zip(sizes, found)]
         return State(tuple(self._raced(c) for c in first), rows)
 
     def step(self, fed: Federation, state: Any) -> tuple[Any, Info]:

@@ -259,7 +259,7 @@ class MixtureImputer(Filling, Estimator):
             draws = {k: start.random_means(frame, k, rng) if k > 1 else to_numpy(frame.mean)[None] for k in sizes}
             wide = {k: start.wide(frame, means, "full") for k, means in draws.items()}
             return wide if least_rows(fed) == 0 else _of_many(wide, totals, least_rows(fed))
-        return dict(zip(sizes, start.starts(totals, frame, sizes, 1, "full", rng)))
+        return dict(zip(sizes, start.starts(start.Totals(fed, totals), frame, sizes, 1, "full", rng)))
 
     def step(self, fed: Federation, state: State) -> tuple[State, Info]:
         """One round of the current stage: fitting, regressing, judging or calibrating."""

@@ -12,7 +12,7 @@ from unpooled.arrays import to_numpy
 from unpooled.data.federate import as_federation
 from unpooled.errors import BadData, BadParameter
 from unpooled.estimator import Estimator, Info
-from unpooled.federation import Federation
+from unpooled.federation import Federation, is_masked
 from unpooled.maths import gaussian
 from unpooled.models import mixed
 from unpooled.models.column_names import n_columns, names_of
@@ -316,6 +316,10 @@ class OpenMixture(OpenResult, Estimator):
 
     def check(self, fed: Federation) -> None:
         """Refuse bad parameters, and clients without any value in a column, before the first round."""
+        if is_masked(fed):
+            raise BadParameter(
+                "OpenMixture asks which site holds what, which masks hide: use MixedMixture or GaussianMixture, or leave secure = true out"
+            )
         is_mixed = self._mixed_columns(fed) is not None
         if is_mixed and self.structure == "topics":
             raise BadParameter("structure='topics' takes numbers and columns are mixed: use structure='auto'")

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from unpooled.arrays import to_numpy
 from unpooled.data.checks import without_labels
 from unpooled.errors import BadData, BadParameter
-from unpooled.federation import Federation
+from unpooled.federation import Federation, is_masked
 from unpooled.maths.gaussian import unpack_triangle
 from unpooled.models.column_names import called, where_missing
 from unpooled.models.pooling import homogeneity
@@ -22,19 +20,10 @@ def check_sites(fed: Federation, by_site: bool) -> None:
     """Refuse one site, and numbers by site from sums that are masked."""
     if len(fed.names) < 2:
         raise BadParameter("there is only one site, so that there is nothing to compare: give two or more")
-    if by_site and _masked(fed):
+    if by_site and is_masked(fed):
         raise BadParameter(
             "sites=True asks for each site's own numbers, which masked sums are to hide: use sites=False"
         )
-
-
-def _masked(fed: Any) -> bool:
-    """Whether a layer masks what clients answer."""
-    while fed is not None:
-        if getattr(fed, "masks", False):
-            return True
-        fed = getattr(fed, "inner", None)
-    return False
 
 
 def check_targets(fed: Federation) -> None:

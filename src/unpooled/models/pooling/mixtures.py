@@ -60,12 +60,24 @@ class PartialPooling(NamedTuple):
     personal: Personal
 
 
+@message("pooling.GroupSums")
+class GroupSums(NamedTuple):
+    """Newton sums of models of groups of sites: over all rows of each site, weighted by how probably it is in the group."""
+
+    member: Float[Array, "v g", ">=0"]  # expected number of sites
+    n: Float[Array, "v g", ">=0"]  # their rows
+    loss: Float[Array, "v g"]
+    score: Float[Array, "v g q"]
+    hessian: Float[Array, "v g t"]
+    loglik: Float[Array, "v c"]  # of each candidate
+
+
 @message("pooling.ComponentSums")
 class ComponentSums(NamedTuple):
-    """Newton sums of shared components, weighted by memberships."""
+    """Newton sums of models that every site has weights of its own of: over rows, weighted by their memberships."""
 
-    member: Float[Array, "v g", ">=0"]  # expected number of sites (groups) or of rows (own weights)
-    n: Float[Array, "v g", ">=0"]  # expected number of rows
+    member: Float[Array, "v g", ">=0 rows"]  # expected number of rows
+    n: Float[Array, "v g", ">=0 rows"]  # the same
     loss: Float[Array, "v g"]
     score: Float[Array, "v g q"]
     hessian: Float[Array, "v g t"]
@@ -77,7 +89,7 @@ class PersonalSums(NamedTuple):
     """Sums over sites of their own coefficients."""
 
     sites: Float[Array, "", ">=0"]
-    n: Float[Array, "v", ">=0"]
+    n: Float[Array, "v", ">=0 rows"]
     mode: Float[Array, "v q"]
     square: Float[Array, "v q", ">=0"]  # of the mode
     variance: Float[Array, "v q", ">=0"]  # of the posterior
@@ -89,7 +101,7 @@ class PersonalSums(NamedTuple):
 class PartialSums(NamedTuple):
     """Sums of all models of a round."""
 
-    groups: ComponentSums
+    groups: GroupSums
     weights: ComponentSums
     personal: PersonalSums
 
@@ -156,12 +168,12 @@ def own_weights(density: np.ndarray, w: np.ndarray) -> np.ndarray:
 
 def _component_sums(
     partial: PartialPooling, own: Prepared, family: str, sizes: Sequence[int]
-) -> tuple[ComponentSums, ComponentSums]:
+) -> tuple[GroupSums, ComponentSums]:
     """One site's sums for groups of sites, and for own weights of shared components."""
     share, total = memberships(partial.groups, own, family, sizes)
     present = float(len(own.rows.y) > 0)  # a site without rows counts as none
     w = own.versions[:, :, None] * share  # (n, v, g)
-    grouped = _weighted(partial.groups, own, family, w, present * share, total)
+    grouped = GroupSums(*_weighted(partial.groups, own, family, w, present * share, total))
     density = log_densities(partial.weights, own, family)
     r = np.empty_like(density)
     loglik = np.empty((density.shape[1], len(sizes)))
@@ -218,7 +230,7 @@ def _personal_sums(at: Personal, own: Prepared, family: str) -> PersonalSums:
 # ---- the server's side ----
 
 
-def m_step(components: Components, total: ComponentSums, family: str, sizes: Sequence[int]) -> Components:
+def m_step(components: Components, total: GroupSums | ComponentSums, family: str, sizes: Sequence[int]) -> Components:
     """One Newton step of every component, its variance, and its share of sites or rows."""
     v, g, q = components.coef.shape
     hessian = unpack_triangle(total.hessian).reshape(v * g, q, q)

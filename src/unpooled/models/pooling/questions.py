@@ -13,7 +13,7 @@ from unpooled.arrays import Array, Float
 from unpooled.client import SUM, Client, client
 from unpooled.maths.gaussian import pack_triangle, unpack_triangle
 from unpooled.models.pooling import small_glm
-from unpooled.models.pooling.rows import Frame, Prepared, complete, prepared, x_features, y_features
+from unpooled.models.pooling.rows import Frame, Prepared, complete, folds, prepared, x_features, y_features
 from unpooled.tree import message
 
 WEAK = 0.04  # precision of a weak prior on a site's own coefficients where they predict left-out rows: N(0, 5^2)
@@ -29,10 +29,11 @@ class Look(NamedTuple):
 
     sites: Float[Array, "", ">=0"]  # clients with a complete row
     n: Float[Array, "", ">=0 rows"]
-    missing: Float[Array, "", ">=0"]  # rows with missing values
-    outside: Float[Array, "", ">=0"]  # rows whose y the family does not have
+    missing: Float[Array, "", ">=0 rows"]  # rows with missing values
+    outside: Float[Array, "", ">=0 rows"]  # rows whose y the family does not have
     x: Float[Array, "p"]
     y: Float[Array, ""]
+    folds: Float[Array, "f", ">=0 rows"]  # complete rows of each fold, in a study
 
 
 @message("pooling.Centre")
@@ -52,14 +53,15 @@ class Squares(NamedTuple):
 
 
 @client("pooling.look", SUM, batched=False)
-def look(nothing: None, client: Client, *, family: str) -> Look:
-    """Complete rows, rows with missing values, targets that do not fit, and sums of every column."""
+def look(nothing: None, client: Client, *, family: str, cv: int = 0) -> Look:
+    """Complete rows, rows with missing values, targets that do not fit, sums of every column, and with `cv` rows of each fold."""
     x, y, w, kept = complete(client)
     missing = ((w > 0) & ~kept).sum()
     outside = _outside(family, y[kept]).sum()
     x, y, w = x[kept], y[kept], w[kept]
     sites, rows, missing, outside = (np.asarray(float(a)) for a in (kept.any(), w.sum(), missing, outside))
-    return Look(sites, rows, missing, outside, w @ x, w @ y)
+    by_fold = np.bincount(folds(client, cv)[kept], minlength=cv).astype(np.float64) if cv else np.zeros(0)
+    return Look(sites, rows, missing, outside, w @ x, w @ y, by_fold)
 
 
 def _outside(family: str, y: np.ndarray) -> np.ndarray:

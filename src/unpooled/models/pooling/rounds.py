@@ -13,7 +13,7 @@ import numpy as np
 from unpooled import tree
 from unpooled.arrays import to_numpy
 from unpooled.data.designed import refuse_rare_levels
-from unpooled.federation import Federation, refuse_few
+from unpooled.federation import Federation, least_rows, refuse_few
 from unpooled.maths.gaussian import unpack_triangle
 from unpooled.models.column_names import names_of
 from unpooled.models.pooling import checks, homogeneity, mixtures, path, questions, sites, starts, verdict
@@ -79,11 +79,14 @@ def numbers(total: Any) -> Any:
 def begin(fed: Federation, plan: Plan, missing: str) -> State:
     """Two looks and the features of x and y: three SUMs."""
     fed = Steady(fed)
-    first = numbers(fed.sum(questions.look.using(family=plan.family), None))
+    counted = {"cv": plan.cv} if plan.cv and least_rows(fed) else {}
+    first = numbers(fed.sum(questions.look.using(family=plan.family, **counted), None))
     checks.check_look(first, plan.family, missing, fed)
     refuse_rare_levels(fed, names_of(fed, len(first.x)), first.n, first.x)
     if plan.family == "binomial":
         refuse_few(fed, {"outcome 1": float(first.y), "outcome 0": float(first.n - first.y)})
+    # what a model without a fold lacks of the model of all rows is the sum over the rows of that fold
+    refuse_few(fed, {f"fold {i} of cv={plan.cv}": n for i, n in enumerate(first.folds.tolist(), start=1)})
     frame = _frame(fed, first)
     shift = numbers(fed.sum(questions.shift.using(family=plan.family), frame))
     checks.check_independent(shift, names_of(fed, len(first.x)))

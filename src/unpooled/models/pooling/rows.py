@@ -43,6 +43,13 @@ def complete(client: Client) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.nda
     return x, y, w, ~(np.isnan(x.sum(1)) | np.isnan(y)) & (w > 0)
 
 
+def folds(client: Client, cv: int) -> np.ndarray:  # (n,) int
+    """The fold of each of the client's rows."""
+    if cv not in FOLDS:
+        raise BadData(f"cv={cv!r} must be one of {', '.join(map(str, FOLDS))}")
+    return fold_of(to_numpy(client.x), to_numpy(client.y), cv)
+
+
 def prepared(frame: Frame, client: Client, family: str, cv: int) -> Prepared:
     """The client's rows, made once for each frame."""
     key = b"".join(np.asarray(a).tobytes() for a in frame) + f"{family} {cv}".encode()
@@ -54,8 +61,6 @@ def prepared(frame: Frame, client: Client, family: str, cv: int) -> Prepared:
 
 def _prepare(frame: Frame, client: Client, family: str, cv: int) -> Prepared:
     """A client's complete rows, standardised, with the fold of each."""
-    if cv and cv not in FOLDS:
-        raise BadData(f"cv={cv!r} must be one of {', '.join(map(str, FOLDS))}")
     x, y, w, kept = complete(client)
     z = np.column_stack([np.ones(kept.sum()), (x[kept] - frame.mean) / frame.sd])
     target = y[kept]
@@ -64,7 +69,7 @@ def _prepare(frame: Frame, client: Client, family: str, cv: int) -> Prepared:
     rows = small_glm.Rows(z, small_glm.products(z), target, w[kept])
     fold = np.zeros(len(z), np.int64)
     if cv:
-        fold = fold_of(to_numpy(client.x), to_numpy(client.y), cv)[kept]
+        fold = folds(client, cv)[kept]
     without = [rows.w * (fold != f) for f in range(cv)]
     return Prepared(rows, np.stack([*without, rows.w], 1), fold)
 
