@@ -350,7 +350,8 @@ class MixtureImputer(Filling, Estimator):
         if not self.not_at_random or not which or len(of) > selection.MOST_COLUMNS:
             return state
         counts = tree.map(to_numpy, fed.sum(count_gaps.using(which=which), None))
-        which = [which[i] for i in selection.with_enough_rows(counts, max(selection.LEAST_GAPS, least_rows(fed)))]
+        few = np.minimum(counts.values, counts.gaps) < max(selection.LEAST_GAPS, least_rows(fed))
+        which = np.array(which)[~few].tolist()
         if not which:
             return state
         single = single_gaussian(state)

@@ -31,9 +31,9 @@ from unpooled.errors import DataWarning
 from unpooled.maths import gaussian, imputation
 from unpooled.maths.imputation import Laws
 from unpooled.models.mixture_imputer.evidence import informative
-from unpooled.models.mixture_imputer.gap_sums import GapCounts, GapSums
+from unpooled.models.mixture_imputer.gap_sums import GapSums
 
-LEAST_GAPS = 10  # a column with fewer gaps, or fewer values, among the rows that are looked at is left out
+LEAST_GAPS = 30  # a column with fewer gaps, or fewer values, among the rows that are looked at is left out
 MOST_COLUMNS = 150  # embedded ones; in wider tables nothing is looked for
 SIZES = np.array([0.25, 0.5, 1.0])  # standard deviations of the prior of an effect per standard deviation of a column
 # how common each explanation is taken to be, in columns that are known beforehand: chance, own values, all others together, one other
@@ -50,16 +50,6 @@ class Differences(NamedTuple):
     own_variance: np.ndarray  # (j,) within the two kinds of rows, of what is foretold of column j
     within: np.ndarray  # (j, e, e) covariance of all columns within the two kinds of rows
     noise: np.ndarray  # (j,) variance of a difference of two means, in that of single rows
-
-
-def with_enough_rows(counts: GapCounts, least: float) -> list[int]:
-    """The places of the columns whose sums stand for at least so many rows each, and so does the difference of any two of them."""
-    gaps = np.diag(counts.gaps)
-    kept: list[int] = []
-    for i in np.flatnonzero(np.minimum(gaps, counts.values) >= least).tolist():
-        if all(gaps[i] + gaps[k] - 2 * counts.gaps[i, k] >= least for k in kept):
-            kept.append(i)
-    return kept
 
 
 def effects(sums: GapSums, columns: np.ndarray) -> np.ndarray:
