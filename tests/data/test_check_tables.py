@@ -12,6 +12,7 @@ import unpooled as up
 from unpooled.data.check import Profile, profile
 from unpooled.data.check.codes import number_codes
 from unpooled.data.check.profile import histogram
+from unpooled.errors import BadData, BadParameter
 
 BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "check_mismatches.py"
 
@@ -255,3 +256,18 @@ def test_zeros_that_are_common_everywhere_are_no_codes_at_single_sites():
     tables = {f"s{i}": amounts(rng, 4.0 if i < 2 else 0.1) for i in range(6)}
     assert number_codes(tables["s0"]["added"].to_numpy())
     assert names(up.check(tables)) == []
+
+
+def test_one_table_is_split_by_a_column_or_by_an_array():
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"height": rng.normal(170, 9, 60).round(1), "sex": ["f", "m"] * 30})
+    site = np.repeat(["lyon", "nice"], 30)
+    by_column = up.check(table.assign(site=site), by="site")
+    for by in (site, list(site), pd.Series(site)):
+        assert up.check(table, by=by).profiles == by_column.profiles
+    with pytest.raises(BadData, match="by= has 3 labels for 60 rows"):
+        up.check(table, by=["lyon"] * 3)
+    with pytest.raises(BadData, match="by= has no value in row 1: every row needs a client"):
+        up.check(table.assign(site=["lyon", None] * 30), by="site")
+    with pytest.raises(BadParameter, match="the data is split already: leave by= out"):
+        up.check({"lyon": table}, by=site)

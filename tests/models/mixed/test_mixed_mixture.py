@@ -260,3 +260,10 @@ def test_a_level_that_nobody_knew_counts_as_missing(fitted):
     new, gap = x[:1].copy(), x[:1].copy()
     new[0, 2], gap[0, 2] = 7.0, np.nan
     np.testing.assert_allclose(model.score_samples(new), model.score_samples(gap))
+
+
+def test_a_table_of_few_rows_has_no_spare_components():
+    x, _ = table(20)
+    few = make(2).fit({"a": x[:8], "b": x[8:]})
+    assert few.n_components_ == 2
+    assert np.isfinite(few.score_samples(x)).all()

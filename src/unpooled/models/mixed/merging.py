@@ -31,7 +31,7 @@ def merged(params: Params, sizes: list[int], shape: str) -> dict[int, Params]:
     """Mixtures of the given sizes, all below that of `params`."""
     parts = _parts(params, shape)
     found = {}
-    for k in range(len(parts.weights) - 1, min(sizes) - 1, -1):
+    for k in range(len(parts.weights) - 1, min(sizes, default=len(parts.weights)) - 1, -1):
         parts = _join(parts, *_cheapest(parts))
         if k in sizes:
             found[k] = _params(parts, params, shape)
