@@ -23,9 +23,10 @@ def check_numeric_targets(fed: Federation) -> None:
             raise without_labels(c.name, "targets")
         y = to_numpy(c.y)
         if y.dtype.kind not in "fiub" or y.ndim != 1:
-            kind = f"{y.dtype} of shape {y.shape}" if y.ndim != 1 else f"such as {y[0]!s}"
+            kind = f"{y.dtype} of shape {y.shape}" if y.ndim != 1 else f"such as {str(y[0])!r}"
             raise BadData(
-                f"client {c.name!r} has targets that are not one number per row ({kind}): give numeric y, or use LogisticRegression"
+                f"client {c.name!r} has targets that are not one number per row ({kind}): give numeric y (0 and 1 for two outcomes), "
+                "or use LogisticRegression"
             )
 
 
