@@ -203,6 +203,20 @@ def test_intervals_and_the_table_are_those_of_statsmodels():
     assert "residual df      895" in text
 
 
+@pytest.mark.parametrize("cov_type", ["nonrobust", "HC0"])
+def test_intervals_of_least_squares_are_those_of_statsmodels_ols(cov_type):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(14, 3))  # few rows: the t distribution is far from the normal one
+    y = x @ [1.0, 0.5, 0.0] + rng.normal(size=14)
+    model = up.LinearRegression(cov_type=cov_type).fit(x, y, by=np.arange(14) % 3)
+    theirs = sm.OLS(y, sm.add_constant(x)).fit(cov_type=cov_type)
+    np.testing.assert_allclose(model.conf_int(), theirs.conf_int(), rtol=1e-8)
+    np.testing.assert_allclose(model.pvalues(), theirs.pvalues, rtol=1e-6)
+    frame = theirs.get_prediction(sm.add_constant(x)).summary_frame()
+    np.testing.assert_allclose(model.interval(x)[0], frame["mean_ci_lower"], rtol=1e-7)
+    assert f"{'t' if cov_type == 'nonrobust' else 'z':>13}{'p':>13}" in model.summary()
+
+
 def test_the_report_shows_every_coefficient_with_its_interval():
     x, y = problem("poisson")
     model = up.GLM("poisson").fit(pd.DataFrame(x, columns=["age", "<b>", "c", "d"]), y, by=ragged(900, 7))
