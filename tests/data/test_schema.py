@@ -395,3 +395,10 @@ def test_measured_percentages_are_refused(written):
 def test_a_few_percentages_are_levels():
     frame = pd.DataFrame({"discount": ["10%", "20%", "5%"] * 5, "site": np.arange(15) % 3})
     assert up.federate(frame, by="site").schema["discount"].levels == ("10%", "20%", "5%")
+
+
+@pytest.mark.parametrize("cell", [[1, 2], np.arange(2), {"a": 1}])
+def test_cells_that_are_no_single_value_are_refused(cell):
+    frame = pd.DataFrame({"age": [61.0, 70.0], "pulses": [None, cell]})
+    with pytest.raises(BadData, match="column 'pulses' of the data holds values such as .* give one number, text or date"):
+        up.federate(frame)

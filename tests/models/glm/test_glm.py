@@ -285,6 +285,7 @@ LEVEL = (np.arange(300) % 11 == 0).astype(float)
         (up.GLM("binomial"), np.c_[X, LEVEL], np.where(LEVEL, 1.0, Y), "column 'x4' separates the outcomes"),
         (up.GLM("poisson"), np.c_[X, LEVEL], np.where(LEVEL, 0.0, 1 + Y), "column 'x4' separates the outcomes"),
         (up.GLM("binomial"), np.c_[X, X[:, 1] * 3 + 1e5], Y, "column 'x4' is a combination of 'x1': leave it out"),
+        (up.GLM("binomial"), X, Y[:, None], r"float64 of shape \(60, 1\)\): give a vector, such as y.ravel\(\)"),
         (up.GLM("poisson"), X, Y - 1, "targets are not counts of 0 or more.*: correct them"),
         (up.GLM("negative_binomial"), X, Y + 0.5, "300 targets are not whole numbers of 0 or more"),
         (up.GLM("gamma"), X, Y, "targets are not numbers above 0"),
