@@ -92,7 +92,9 @@ class FittedGLM:
         }
         if self._family == "negative_binomial":
             head["nb_alpha"] = f"{self.nb_alpha_:.6g} (standard error {self.nb_alpha_stderr_:.3g})"
-        return table(type(self).__name__, head, self.names_, rows, coverage, statistic="z" if self._law() is norm else "t")
+        return table(
+            type(self).__name__, head, self.names_, rows, coverage, statistic="z" if self._law() is norm else "t"
+        )
 
     def report_figures(self) -> dict[str, str]:
         """What a run's report shows of the model: title -> HTML."""

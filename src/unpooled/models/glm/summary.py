@@ -47,7 +47,11 @@ def figure(names: Sequence[str], rows: np.ndarray) -> str:
     ends = _in_errors(rows[:, 3:], error[:, None])
     reach = max(3.0, float(np.nanmax(np.abs(z), initial=0.0)) + 2.0)
     cells = (
-        (escape(name), *(f"{v:.4g}" for v in (estimate[i], error[i], p[i], low[i], high[i])), _interval(z[i], *ends[i], reach))
+        (
+            escape(name),
+            *(f"{v:.4g}" for v in (estimate[i], error[i], p[i], low[i], high[i])),
+            _interval(z[i], *ends[i], reach),
+        )
         for i, name in enumerate(names)
     )
     head = ("", "estimate", "std. error", "p", "from", "to", "in standard errors, 0 in the middle")
