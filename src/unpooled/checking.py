@@ -22,7 +22,7 @@ from unpooled.data.files import Columns
 from unpooled.data.frames import pick
 from unpooled.data.schema import Own, Schema, as_texts, read_own
 from unpooled.data.tables import Collection
-from unpooled.errors import BadData, BadParameter, UnpooledError
+from unpooled.errors import BadData, BadParameter, DataNotFound, UnpooledError
 from unpooled.report import check_page
 
 
@@ -126,6 +126,8 @@ def compared(profiles: Sequence[Profile], declared: Schema | None = None, label:
 def raw_tables(data: Any, *, by: Any = None, sites: Mapping[str, Mapping[str, Own]] | None = None) -> dict[str, Any]:
     """client -> its columns by the federation's names, or the sentence that says why they cannot be read."""
     data = tables.listed(data)
+    if isinstance(data, Path) and not data.exists():
+        raise DataNotFound(f"{data} is neither a file nor a folder: check the path")
     if isinstance(data, Collection):
         data = tables.named_arrays(data)
     if tables.is_many(data):

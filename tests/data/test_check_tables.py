@@ -12,7 +12,7 @@ import unpooled as up
 from unpooled.data.check import Profile, profile
 from unpooled.data.check.codes import number_codes
 from unpooled.data.check.profile import histogram
-from unpooled.errors import BadData, BadParameter
+from unpooled.errors import BadData, BadParameter, DataNotFound
 
 BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "check_mismatches.py"
 
@@ -271,3 +271,8 @@ def test_one_table_is_split_by_a_column_or_by_an_array():
         up.check(table.assign(site=["lyon", None] * 30), by="site")
     with pytest.raises(BadParameter, match="the data is split already: leave by= out"):
         up.check({"lyon": table}, by=site)
+
+
+def test_a_path_that_leads_nowhere_is_an_error_and_no_table(tmp_path):
+    with pytest.raises(DataNotFound, match="nowhere is neither a file nor a folder: check the path"):
+        up.check(tmp_path / "nowhere")
