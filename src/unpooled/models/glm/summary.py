@@ -50,7 +50,7 @@ def figure(names: Sequence[str], rows: np.ndarray) -> str:
         (
             escape(name),
             *(f"{v:.4g}" for v in (estimate[i], error[i], p[i], low[i], high[i])),
-            _interval(z[i], *ends[i], reach),
+            _interval(z[i], ends[i, 0], ends[i, 1], reach),
         )
         for i, name in enumerate(names)
     )

@@ -107,6 +107,7 @@ class BayesianRegression(LastLayer):
     """
 
     max_iter = 1
+    _simpler = ""
 
     def __init__(
         self,
