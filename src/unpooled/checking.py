@@ -133,6 +133,8 @@ def raw_tables(data: Any, *, by: Any = None, sites: Mapping[str, Mapping[str, Ow
     if tables.is_many(data):
         if by is not None:
             raise BadParameter(tables.SPLIT_ALREADY)
+        if not data:
+            raise BadData(tables.NO_CLIENTS)
         declared = sites or {}
         return {n: _raw(x, declared.get(n, {}), tables.client_text(n)) for n, x in tables.by_client(data)}
     whole = _raw(data, {}, "the data")

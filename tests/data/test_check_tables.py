@@ -2,6 +2,7 @@
 
 import importlib.util
 import sys
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -271,6 +272,21 @@ def test_one_table_is_split_by_a_column_or_by_an_array():
         up.check(table.assign(site=["lyon", None] * 30), by="site")
     with pytest.raises(BadParameter, match="the data is split already: leave by= out"):
         up.check({"lyon": table}, by=site)
+
+
+def test_lines_for_single_sites_are_toml_whatever_the_names():
+    rng = np.random.default_rng(0)
+    pets = rng.choice(["cat", "dog"], 200)
+    table = pd.DataFrame({"RR sys": rng.normal(130, 15, 200), "Größe": rng.normal(170, 9, 200), "the pet": pets})
+    odd = table.rename(columns={"RR sys": "RR_sys"}).drop(columns="Größe").replace({"cat": 'Kat"ze'})
+    lines = up.check({"a": table, "b": table, "bad ems": odd, "c": table}).toml.split("offers)\n")[1]
+    told = tomllib.loads(lines.replace("# ", ""))["sites"]["bad ems"]
+    assert told == {"RR sys": "RR_sys", "Größe": False, "the pet": {"levels": {'Kat"ze': "..."}}}
+
+
+def test_no_tables_are_no_match():
+    with pytest.raises(BadData, match="there are no clients: give at least one"):
+        up.check({})
 
 
 def test_a_path_that_leads_nowhere_is_an_error_and_no_table(tmp_path):

@@ -415,3 +415,10 @@ def test_cells_that_are_no_single_value_are_refused(cell):
         BadData, match=r"column 'pulses' of the data holds values such as .* give one number, text or date"
     ):
         up.federate(frame)
+
+
+def test_the_label_among_the_features_is_refused_by_its_role():
+    with pytest.raises(
+        BadParameter, match="columns= names 'age', which is label= already: leave it out of the features"
+    ):
+        up.federate({"a": NUMBERS}, label="age", columns=["x", "age"])

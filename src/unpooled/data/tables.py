@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from unpooled.data.schema import Column, Own, Schema
 
 SPLIT_ALREADY = "by= splits one table into clients, but the data is split already: leave by= out"
+NO_CLIENTS = "there are no clients: give at least one"
 
 
 @dataclass
@@ -173,7 +174,7 @@ def is_many(data: Any) -> bool:
 def _from_many(data: Any, y: Any, w: Any, roles: Roles, kinds: Kinds) -> list[Part]:
     """One part per entry of a mapping or a sequence."""
     if not data:
-        raise BadData("there are no clients: give at least one")
+        raise BadData(NO_CLIENTS)
     entries = by_client(data)
     names = [name for name, _ in entries]
     if len(set(names)) < len(names):

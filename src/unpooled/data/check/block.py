@@ -13,6 +13,7 @@ from unpooled.data.schema import Column, Schema
 from unpooled.data.schema.agree import sorted_levels
 from unpooled.data.schema.column import MAX_LEVELS
 from unpooled.data.schema.infer import TRUTH, is_number, is_truth
+from unpooled.toml_text import key
 
 RANKED = ("real", "binary", "category", "ordered", "date", "id")
 
@@ -95,5 +96,5 @@ def remedies(found: Sequence[Finding]) -> str:
         "# how single sites may write them (at a node: in [data.columns], which lists all columns that it offers)",
     ]
     for site, remedies_of_site in by_site.items():
-        lines += [f"# [sites.{site}]", *remedies_of_site]
+        lines += [f"# [sites.{key(site)}]", *remedies_of_site]
     return "\n".join(lines) + "\n"
