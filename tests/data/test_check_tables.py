@@ -284,6 +284,16 @@ def test_lines_for_single_sites_are_toml_whatever_the_names():
     assert told == {"RR sys": "RR_sys", "Größe": False, "the pet": {"levels": {'Kat"ze': "..."}}}
 
 
+def test_ids_of_small_sites_are_not_compared_as_levels():
+    rng = np.random.default_rng(0)
+    tails = [f"N{i}AA" for i in rng.permutation(900)[:240] + 100]
+    table = pd.DataFrame({"tail": tails, "seats": rng.normal(150, 20, 240).round()})
+    sites = {"a": table[:210], "b": table[210:235], "c": table[235:]}
+    found = up.check(sites)
+    assert [f for f in found.findings if f.what == "levels"] == []
+    assert found.columns["tail"] == {"kind": "id"}
+
+
 def test_no_tables_are_no_match():
     with pytest.raises(BadData, match="there are no clients: give at least one"):
         up.check({})

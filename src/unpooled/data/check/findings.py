@@ -231,6 +231,8 @@ def _few_values(c: ColumnProfile) -> bool:
 def _levels(name: str, held: Mapping[str, ColumnProfile], declared: Schema | None) -> Iterator[Finding]:
     """Sites that write levels in another way than the declaration, or than the other sites."""
     known = set(declared[name].levels) if declared is not None and name in declared else set()
+    if not known and any(c.kind == "id" for c in held.values()):
+        return  # another text in every row: at sites of few rows too they are no levels
     levels = {site: _kept(c) for site, c in held.items() if c.levels and _told_by_levels(c)}
     if len({_group(held[site].kind) for site in levels}) > 1:
         return  # reported as another kind
