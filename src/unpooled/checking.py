@@ -22,7 +22,7 @@ from unpooled.data.files import Columns
 from unpooled.data.frames import pick
 from unpooled.data.schema import Own, Schema, as_texts, read_own
 from unpooled.data.tables import Collection
-from unpooled.errors import BadData, UnpooledError
+from unpooled.errors import BadData, BadParameter, DataNotFound, UnpooledError
 from unpooled.report import check_page
 
 
@@ -66,7 +66,7 @@ class Check:
 def check(
     data: Any,
     *,
-    by: str | None = None,
+    by: Any = None,
     label: str | None = None,
     columns: Mapping[str, Any] | None = None,
     sites: Mapping[str, Mapping[str, Any]] | None = None,
@@ -77,8 +77,8 @@ def check(
     ----------
     data : dict, list, frame or path
         One table per site: a dict or list of frames or files, a folder or glob of files; or one table, with `by`.
-    by : str or None, default=None
-        The column that holds the site of each row, where `data` is one table.
+    by : array-like, str or None, default=None
+        The site of each row, or the column that holds it, where `data` is one table.
     label : str or None, default=None
         The column of labels: rows without one are counted.
     columns : dict or None, default=None
@@ -123,14 +123,18 @@ def compared(profiles: Sequence[Profile], declared: Schema | None = None, label:
 # ---- tables before they are encoded ----
 
 
-def raw_tables(
-    data: Any, *, by: str | None = None, sites: Mapping[str, Mapping[str, Own]] | None = None
-) -> dict[str, Any]:
+def raw_tables(data: Any, *, by: Any = None, sites: Mapping[str, Mapping[str, Own]] | None = None) -> dict[str, Any]:
     """client -> its columns by the federation's names, or the sentence that says why they cannot be read."""
     data = tables.listed(data)
+    if isinstance(data, Path) and not data.exists():
+        raise DataNotFound(f"{data} is neither a file nor a folder: check the path")
     if isinstance(data, Collection):
         data = tables.named_arrays(data)
     if tables.is_many(data):
+        if by is not None:
+            raise BadParameter(tables.SPLIT_ALREADY)
+        if not data:
+            raise BadData(tables.NO_CLIENTS)
         declared = sites or {}
         return {n: _raw(x, declared.get(n, {}), tables.client_text(n)) for n, x in tables.by_client(data)}
     whole = _raw(data, {}, "the data")
@@ -148,11 +152,14 @@ def _raw(data: Any, own: Mapping[str, Own], where: str) -> Any:
         return str(error)
 
 
-def _raw_by(columns: Columns, by: str) -> dict[str, Any]:
-    """Unconverted columns, split into clients by the column `by`."""
-    groups = as_texts(pick(columns, by, "by", "the data"))
-    tables = {name: _rows_of(columns, groups.codes == i) for i, name in enumerate(groups.levels)}
-    return dict(sorted(tables.items()))
+def _raw_by(columns: Columns, by: Any) -> dict[str, Any]:
+    """Unconverted columns, split into clients by the column `by` or by an array with one entry per row."""
+    rows = len(next(iter(columns.values()), ()))
+    groups = as_texts(pick(columns, by, "by", "the data") if isinstance(by, str) else tables.groups_of(by, rows))
+    if (gaps := groups.codes < 0).any():
+        raise BadData(tables.no_client(gaps))
+    parts = {name: _rows_of(columns, groups.codes == i) for i, name in enumerate(groups.levels)}
+    return dict(sorted(parts.items()))
 
 
 def _rows_of(columns: Columns, mine: np.ndarray) -> Columns:

@@ -5,7 +5,6 @@ describes.
 from __future__ import annotations
 
 import glob
-import json
 from collections.abc import Iterable
 from importlib import import_module
 from pathlib import Path
@@ -267,7 +266,7 @@ def wanted(config: Config) -> Wanted:
 def dumps(config: Config) -> str:
     """The config as TOML; values are numbers, strings, booleans, and lists and inline tables of them."""
     sections = (
-        f"[{_key(name)}]\n" + "".join(f"{_key(k)} = {_toml(v)}\n" for k, v in body.items())
+        f"[{toml_text.key(name)}]\n" + "".join(f"{toml_text.key(k)} = {_toml(v)}\n" for k, v in body.items())
         for name, body in config.items()
     )
     return "\n".join(sections)
@@ -280,18 +279,7 @@ def _toml(value: Any) -> str:
     if isinstance(value, list):
         return f"[{', '.join(_toml(v) for v in value)}]"
     if isinstance(value, dict):
-        return f"{{{', '.join(f'{_key(str(k))} = {_toml(v)}' for k, v in value.items())}}}"
+        return f"{{{', '.join(f'{toml_text.key(str(k))} = {_toml(v)}' for k, v in value.items())}}}"
     if isinstance(value, int | float):
         return repr(value)
-    return _quoted(str(value))
-
-
-def _key(name: str) -> str:
-    """A key, in quotes where it is not made of letters, digits, - and _ alone."""
-    bare = name.isascii() and name.replace("-", "").replace("_", "").isalnum()
-    return name if bare else _quoted(name)
-
-
-def _quoted(text: str) -> str:
-    """A TOML string: JSON escapes quotes and control characters alike."""
-    return json.dumps(text, ensure_ascii=False)
+    return toml_text.quoted(str(value))

@@ -85,7 +85,7 @@ class Tally:
 
 def _told(reason: object) -> str:
     """A refusal in words; a mistake in a question's own code with the kind of the error, since its text may be a key alone."""
-    mistake = isinstance(reason, Exception) and not isinstance(reason, UnpooledError | ValueError)
+    mistake = isinstance(reason, Exception) and not isinstance(reason, UnpooledError | ValueError | ConnectionError)
     return f"{type(reason).__name__}: {reason}" if mistake else str(reason)
 
 

@@ -88,6 +88,23 @@ def test_intervals_and_columns_by_name(folder, capsys):
     assert all(float(r["lower"]) < float(r["prediction"]) < float(r["upper"]) for r in rows)
 
 
+def test_intervals_of_an_imputer_stand_beside_the_numbers_it_filled_in(folder, capsys):
+    path = folder / "sites" / "bern.csv"
+    frame = pd.read_csv(path)
+    frame["dose"] = frame.age / 10 + np.arange(len(frame)) % 7
+    frame.loc[0, ["age", "sex"]] = None
+    frame.to_csv(path, index=False)
+    config = '[model]\nname = "MixtureImputer"\nn_components = 1\nrandom_state = 0\n[data]\npath = "sites/bern.csv"\n'
+    (folder / "run.toml").write_text(f'{config}columns = ["age", "sex", "dose"]\n')
+    assert main(["run", str(folder / "run.toml"), "--out", str(folder / "run")]) == 0
+    capsys.readouterr()
+    assert main(["predict", str(folder / "run"), str(path), "--interval", "0.9"]) == 0
+    first, second, *_ = csv.DictReader(capsys.readouterr().out.splitlines())
+    assert list(first)[-4:] == ["age_lower", "age_upper", "dose_lower", "dose_upper"]
+    assert float(first["age_lower"]) < float(first["age"]) < float(first["age_upper"])
+    assert first["dose_lower"] == second["age_upper"] == ""
+
+
 def test_nothing_to_check_is_one_sentence(capsys):
     assert main(["check"]) == 1
     assert "nothing to check" in capsys.readouterr().err

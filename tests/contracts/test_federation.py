@@ -218,6 +218,12 @@ def test_too_few_clients_says_what_to_do(build):
         everyone.sum(moments, CENTRE)
 
 
+def test_a_dropped_client_is_told_in_words(build):
+    fed = Faults(build(make_clients(3)), drop={1: ["c01"]})
+    fed.sum(moments, CENTRE)
+    assert [(r.client, r.reason) for r in fed.journal.refusals] == [("c01", "dropped in round 1, as rehearsed")]
+
+
 def test_nan_in_one_clients_rows_refuses_that_client_alone(build):
     clients = make_clients(8)
     clients[3].x[0, 0] = np.nan

@@ -2,6 +2,7 @@
 
 import importlib.util
 import sys
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ import unpooled as up
 from unpooled.data.check import Profile, profile
 from unpooled.data.check.codes import number_codes
 from unpooled.data.check.profile import histogram
+from unpooled.errors import BadData, BadParameter, DataNotFound
 
 BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "check_mismatches.py"
 
@@ -255,3 +257,48 @@ def test_zeros_that_are_common_everywhere_are_no_codes_at_single_sites():
     tables = {f"s{i}": amounts(rng, 4.0 if i < 2 else 0.1) for i in range(6)}
     assert number_codes(tables["s0"]["added"].to_numpy())
     assert names(up.check(tables)) == []
+
+
+def test_one_table_is_split_by_a_column_or_by_an_array():
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"height": rng.normal(170, 9, 60).round(1), "sex": ["f", "m"] * 30})
+    site = np.repeat(["lyon", "nice"], 30)
+    by_column = up.check(table.assign(site=site), by="site")
+    for by in (site, list(site), pd.Series(site)):
+        assert up.check(table, by=by).profiles == by_column.profiles
+    with pytest.raises(BadData, match="by= has 3 labels for 60 rows"):
+        up.check(table, by=["lyon"] * 3)
+    with pytest.raises(BadData, match="by= has no value in row 1: every row needs a client"):
+        up.check(table.assign(site=["lyon", None] * 30), by="site")
+    with pytest.raises(BadParameter, match="the data is split already: leave by= out"):
+        up.check({"lyon": table}, by=site)
+
+
+def test_lines_for_single_sites_are_toml_whatever_the_names():
+    rng = np.random.default_rng(0)
+    pets = rng.choice(["cat", "dog"], 200)
+    table = pd.DataFrame({"RR sys": rng.normal(130, 15, 200), "Größe": rng.normal(170, 9, 200), "the pet": pets})
+    odd = table.rename(columns={"RR sys": "RR_sys"}).drop(columns="Größe").replace({"cat": 'Kat"ze'})
+    lines = up.check({"a": table, "b": table, "bad ems": odd, "c": table}).toml.split("offers)\n")[1]
+    told = tomllib.loads(lines.replace("# ", ""))["sites"]["bad ems"]
+    assert told == {"RR sys": "RR_sys", "Größe": False, "the pet": {"levels": {'Kat"ze': "..."}}}
+
+
+def test_ids_of_small_sites_are_not_compared_as_levels():
+    rng = np.random.default_rng(0)
+    tails = [f"N{i}AA" for i in rng.permutation(900)[:240] + 100]
+    table = pd.DataFrame({"tail": tails, "seats": rng.normal(150, 20, 240).round()})
+    sites = {"a": table[:210], "b": table[210:235], "c": table[235:]}
+    found = up.check(sites)
+    assert [f for f in found.findings if f.what == "levels"] == []
+    assert found.columns["tail"] == {"kind": "id"}
+
+
+def test_no_tables_are_no_match():
+    with pytest.raises(BadData, match="there are no clients: give at least one"):
+        up.check({})
+
+
+def test_a_path_that_leads_nowhere_is_an_error_and_no_table(tmp_path):
+    with pytest.raises(DataNotFound, match="nowhere is neither a file nor a folder: check the path"):
+        up.check(tmp_path / "nowhere")

@@ -136,7 +136,10 @@ def test_columns_without_information():
     for constant in (FRAME.assign(bmi=7.0), FRAME.assign(bmi=[7.0, np.nan, 7.0, np.nan])):
         with pytest.warns(DataWarning, match="column 'bmi' has the same value in every row"):
             clients_from({"a": constant, "b": constant})
-    with pytest.warns(DataWarning, match="column 0, 1, 2, 3, 4 and 3 more"):
+    with pytest.warns(
+        DataWarning,
+        match="columns 0, 1, 2, 3, 4 and 3 more have the same value in every row of every client: leave them out",
+    ):
         clients_from(torch.ones(3, 8))
 
 

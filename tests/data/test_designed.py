@@ -53,6 +53,14 @@ def test_coefficients_have_the_names_of_levels_and_equal_scikit_learns():
     assert "pain=strong" in up.GLM(family="binomial").fit(numbers()).summary()
 
 
+def test_coefficients_of_learners_are_per_unit_of_the_columns():
+    model = baselines.FedAvg(C=1e8, random_state=0).fit(fed())
+    pooled = up.LogisticRegression(penalty=None, tol=1e-12).fit(fed())
+    scale = BY_HAND.std(0)
+    np.testing.assert_allclose(model.coef_ * scale, pooled.coef_ * scale, rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(model.intercept_, pooled.intercept_, rtol=1e-2)
+
+
 def numbers():
     return up.federate(TABLE.assign(y=(LABEL == "ill") * 1.0, site=SITE), by="site", label="y")
 

@@ -77,6 +77,8 @@ def test_a_column_may_change_its_kind_far_down(tmp_path):
     [
         ("", "a.csv is empty"),
         (",age\n0,1\n", "column 1 has no name .*index=False"),
+        ("age,chol,\n0,1,\n", "column 3 has no name .does every line end with ','"),
+        ("sep=;\nage;chol\n0;1\n", "starts with the line sep=;, which only Excel reads: delete it"),
         ("age,age\n0,1\n", "two columns called 'age'"),
         ("1.5,2\n0,1\n", "starts with numbers"),
         ("age,chol\n1,2\n1,2,3\n", "a.csv cannot be read"),
@@ -90,6 +92,12 @@ def test_a_csv_file_that_makes_no_sense(tmp_path, text, message):
     assert "\n" not in str(caught.value)
     with without_pyarrow(), pytest.raises(BadData, match=message):
         files.read(path)
+
+
+def test_a_name_in_quotes_may_go_on_in_the_next_line(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text('"weight\n(kg)",age\n61,70\n72,80\n')
+    np.testing.assert_array_equal(both_ways(path)["weight (kg)"], [61, 72])
 
 
 def test_a_header_of_running_numbers_is_a_header(tmp_path):

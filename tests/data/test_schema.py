@@ -237,6 +237,17 @@ def test_labels_follow_their_declaration():
     assert [c.y.tolist() for c in fed.here()] == [["yes", "no", "yes"], ["yes", "no", "no"]]
 
 
+def test_a_site_says_what_it_writes_for_zero_and_one():
+    yes_no = {"y": {"levels": {"no": "0", "yes": "1"}}}
+    tables = {"boston": BOSTON.assign(y=["yes", "no", "no"]), "rome": BOSTON.assign(y=[0, 1, 0])}
+    fed = up.federate(tables, label="y", columns={"y": "binary"}, sites={"boston": yes_no})
+    assert [c.y.tolist() for c in fed.here()] == [[1, 0, 0], [0, 1, 0]]
+    one_two = {"sex": {"levels": {"1": "0", "2": "1"}}}
+    coded = {"boston": pd.DataFrame({"sex": [1, 2, 2, np.nan]}), "rome": pd.DataFrame({"sex": [0, 1, 1, 0]})}
+    fed = up.federate(coded, columns={"sex": "binary"}, sites={"boston": one_two})
+    np.testing.assert_array_equal(fed.here()[0].x[:, 0], [0, 1, 1, np.nan])
+
+
 # ---- what is refused, each in one sentence ----
 
 NUMBERS = pd.DataFrame({"age": [61.0, 50, 44], "x": [1.0, 2, 3]})
@@ -395,3 +406,19 @@ def test_measured_percentages_are_refused(written):
 def test_a_few_percentages_are_levels():
     frame = pd.DataFrame({"discount": ["10%", "20%", "5%"] * 5, "site": np.arange(15) % 3})
     assert up.federate(frame, by="site").schema["discount"].levels == ("10%", "20%", "5%")
+
+
+@pytest.mark.parametrize("cell", [[1, 2], np.arange(2), {"a": 1}])
+def test_cells_that_are_no_single_value_are_refused(cell):
+    frame = pd.DataFrame({"age": [61.0, 70.0], "pulses": [None, cell]})
+    with pytest.raises(
+        BadData, match=r"column 'pulses' of the data holds values such as .* give one number, text or date"
+    ):
+        up.federate(frame)
+
+
+def test_the_label_among_the_features_is_refused_by_its_role():
+    with pytest.raises(
+        BadParameter, match="columns= names 'age', which is label= already: leave it out of the features"
+    ):
+        up.federate({"a": NUMBERS}, label="age", columns=["x", "age"])

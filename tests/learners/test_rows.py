@@ -56,6 +56,8 @@ def test_one_class_or_none_is_refused_in_a_sentence():
     unlabelled = Local([Client("c0", np.zeros((2, 3)))])
     with pytest.raises(BadData, match="'c0' has no labels"):
         find_classes(unlabelled)
+    with pytest.raises(BadData, match=r"labels have shape \(2, 1\).*: give a vector, such as y.ravel\(\)"):
+        find_classes(federation([[1], [2]]))
 
 
 def test_measurements_are_no_classes_unless_they_are_named():

@@ -264,7 +264,9 @@ def test_few_rows_say_little():
     about = describe(FRAME[:4], SITE[:4])
     assert np.isnan(about.quantiles_).all()
     assert np.isnan(about.table_["mean"]).all()
-    assert "withheld" in str(about)
+    assert str(about).endswith("withheld: it would tell of fewer than 5 rows (min_count)")
+    assert "withheld: it would tell of fewer than 5 rows (min_count)</td></tr></tfoot>" in about.to_html()
+    assert "withheld" not in str(describe(FRAME, SITE, min_count=1))
 
 
 @pytest.mark.parametrize(

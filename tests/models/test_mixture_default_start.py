@@ -3,6 +3,7 @@
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.datasets import load_iris
 from sklearn.exceptions import ConvergenceWarning
@@ -12,7 +13,7 @@ from unpooled.data.federate import federate
 from unpooled.errors import BadParameter
 from unpooled.maths import gaussian
 from unpooled.maths.mixture import Params
-from unpooled.models.mixture.em import collapsed
+from unpooled.models.mixture.em import collapsed, narrow
 
 X, Y = load_iris(return_X_y=True)
 SPLITS = {
@@ -152,3 +153,15 @@ def test_a_collapsed_candidate_does_not_win_by_bic_and_the_warning_says_so():
 def test_a_single_collapsed_fit_warns():
     with pytest.warns(ConvergenceWarning, match="no variance beyond reg_covar in some direction: lower n_components"):
         up.GaussianMixture(2, tol=1e-6, max_iter=300, n_init=3, random_state=0).fit({"a": repeated_values()})
+
+
+def test_the_warning_names_the_columns_without_variance():
+    x = repeated_values()
+    frame = pd.DataFrame({"bill": x[:, 0], "year": x[:, 1]})
+    with pytest.warns(ConvergenceWarning, match=r"no variance beyond .* \(in column 'year'\)"):
+        up.GaussianMixture(2, tol=1e-6, max_iter=300, n_init=3, random_state=0).fit({"a": frame})
+    with pytest.warns(ConvergenceWarning, match=r"no variance beyond .* \(in column 'year'\)"):
+        up.MixedMixture(2, tol=1e-6, max_iter=300, n_init=3, random_state=0).fit({"a": frame})
+    flat = np.array([[1.0, -1.0, 0.0], [-1.0, 1.0, 0.0], [0.0, 0.0, 1.0]]) + 1e-6 * np.eye(3)
+    plane = Params(np.array([0.5, 0.5]), np.zeros((2, 3)), gaussian.pack_triangle(np.stack([np.eye(3), flat])))
+    assert narrow(plane, "full", 1e-6, ["a", "b", "c"]) == "in a combination of columns 'a', 'b'"

@@ -40,7 +40,11 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
         "--keep", action="store_true", help="copy every column that the model does not use into the output"
     )
     parser.add_argument(
-        "--interval", type=float, metavar="SHARE", help="add lower and upper ends, 0.9 for 90 %% intervals"
+        "--interval",
+        type=float,
+        metavar="SHARE",
+        help="add lower and upper ends, 0.9 for 90 %% intervals: of what is predicted, of its mean for GLM and LinearRegression, "
+        "of every number filled in for an imputer",
     )
     parser.add_argument("--out", type=Path, help="write to this file instead of printing")
     parser.add_argument("--json", action="store_true", help="print one JSON object of columns")
@@ -199,7 +203,7 @@ def _plain(values: np.ndarray) -> list:
 
 
 def intervals(model: Any, x: np.ndarray, share: float | None) -> dict[str, list]:
-    """The ends of intervals that hold y with this probability."""
+    """The ends of intervals: one per row, or for an imputer one per number that was filled in."""
     from unpooled.errors import BadParameter
 
     if share is None:
@@ -207,7 +211,21 @@ def intervals(model: Any, x: np.ndarray, share: float | None) -> dict[str, list]
     if not hasattr(model, "interval"):
         raise BadParameter(f"{type(model).__name__} has no intervals: leave --interval out")
     lower, upper = model.interval(x, share)
-    return {"lower": lower.tolist(), "upper": upper.tolist()}
+    if lower.ndim == 1:
+        return {"lower": lower.tolist(), "upper": upper.tolist()}
+    return _ends_of_gaps(model, x, {"lower": _table(model, lower), "upper": _table(model, upper)})
+
+
+def _ends_of_gaps(model: Any, x: np.ndarray, ends: dict[str, dict[str, list]]) -> dict[str, list]:
+    """The ends beside every column of numbers, as NAME_lower and NAME_upper; empty where the number was measured."""
+    import numpy as np
+
+    levels = {c["name"] for c in getattr(model, "schema_", ()) if c.get("levels") or c["kind"] == "binary"}
+    found = {}
+    for name, gaps in zip(ends["lower"], np.isnan(x).T.tolist()):
+        for end, columns in ends.items() if name not in levels else ():
+            found[f"{name}_{end}"] = [value if gap else None for value, gap in zip(columns[name], gaps)]
+    return found
 
 
 def answers(model: Any, x: np.ndarray, client: str | None = None) -> dict[str, list]:
@@ -218,11 +236,7 @@ def answers(model: Any, x: np.ndarray, client: str | None = None) -> dict[str, l
 
     options = _client_option(model, client)
     if not hasattr(model, "predict"):
-        filled = np.asarray(model.transform(x))
-        if hasattr(model, "schema_"):
-            return _decoded(model, filled)
-        names = getattr(model, "get_feature_names_out", lambda: model.columns_ or _numbered("x", filled))()
-        return dict(zip(names, filled.T.tolist()))
+        return _table(model, np.asarray(model.transform(x)))
     if "return_std" in signature(model.predict).parameters:
         output = dict(zip(("prediction", "std"), model.predict(x, return_std=True, **options)))
     else:
@@ -236,10 +250,13 @@ def answers(model: Any, x: np.ndarray, client: str | None = None) -> dict[str, l
     return {name: np.asarray(values).tolist() for name, values in output.items()}
 
 
-def _decoded(model: Any, filled: np.ndarray) -> dict[str, list]:
-    """Filled rows with levels by name, and dates as dates."""
+def _table(model: Any, filled: np.ndarray) -> dict[str, list]:
+    """Rows that a model made as columns by name, with levels by name and dates as dates."""
     from unpooled.data.schema import Schema, decode
 
+    if not hasattr(model, "schema_"):
+        names = getattr(model, "get_feature_names_out", lambda: model.columns_ or _numbered("x", filled))()
+        return dict(zip(names, filled.T.tolist()))
     return {name: _plain(values) for name, values in decode(Schema.from_list(model.schema_), filled).items()}
 
 

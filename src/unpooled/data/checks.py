@@ -289,10 +289,12 @@ def _check_informative(parts: Sequence[Part], lo: np.ndarray, hi: np.ndarray) ->
     lo, hi = np.fmin.reduce(lo, axis=0), np.fmax.reduce(hi, axis=0)  # (d,)
     empty = np.flatnonzero(np.isnan(lo))
     if len(empty):
-        raise BadData(f"{_named(parts[0], empty)} is missing in every row of every client: leave it out")
+        are, it = ("is", "it") if len(empty) == 1 else ("are", "them")
+        raise BadData(f"{_named(parts[0], empty)} {are} missing in every row of every client: leave {it} out")
     constant = np.flatnonzero(lo == hi)
     if len(constant) and sum(p.x.shape[0] for p in parts) > 1:
-        message = f"{_named(parts[0], constant)} has the same value in every row of every client: leave it out"
+        has, it = ("has", "it") if len(constant) == 1 else ("have", "them")
+        message = f"{_named(parts[0], constant)} {has} the same value in every row of every client: leave {it} out"
         warnings.warn(message, DataWarning, stacklevel=4)
 
 
@@ -300,4 +302,4 @@ def _named(part: Part, which: Sequence[int] | np.ndarray) -> str:
     """Up to five columns by name, or by position where they have no names, for an error message."""
     names = [repr(part.columns[j]) if part.columns else str(j) for j in which[:5]]
     more = f" and {len(which) - 5} more" if len(which) > 5 else ""
-    return f"column {', '.join(names)}{more}"
+    return f"column{'s' if len(which) > 1 else ''} {', '.join(names)}{more}"

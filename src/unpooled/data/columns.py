@@ -189,6 +189,7 @@ def named_part(name: str, data: Any, y: Any, w: Any, roles: Roles, where: str, k
     if roles.label is not None:
         y = labels_of(kinds.of(roles.label), y, own.get(roles.label, Own()), where)
     if roles.columns is not None:
+        _refuse_roles(roles)
         columns = {c: columns.pop(c) for c in roles.columns if _chosen(columns, c, where, kinds.union, own)}
     elif kinds.schema is not None:
         columns = {c: v for c, v in columns.items() if c not in kinds.schema or kinds.schema[c].used}
@@ -196,6 +197,14 @@ def named_part(name: str, data: Any, y: Any, w: Any, roles: Roles, where: str, k
     table = Table(columns, own, where)
     x = np.empty((rows, 0))  # until the columns are encoded
     return Part(name, x, vector(y), vector(w), list(columns) if named else None, where, groups, table)
+
+
+def _refuse_roles(roles: Roles) -> None:
+    """Refuse a chosen column that has another role."""
+    for role in ("label", "sample_weight", "by"):
+        name = getattr(roles, role)
+        if name is not None and name in (roles.columns or ()):
+            raise BadParameter(f"columns= names {name!r}, which is {role}= already: leave it out of the features")
 
 
 def columns_by_name(data: Any, where: str) -> tuple[Columns, bool]:

@@ -100,9 +100,9 @@ def _same_length(columns: Columns, path: Path) -> Columns:
 
 def read_csv(path: Path) -> Columns:
     """Read a csv file with pyarrow where it is installed, else with the standard library: both give the same."""
-    header, delimiter = header_of(path)
+    header, delimiter, lines = _header(path)
     try:
-        return _csv_with_arrow(path, header, delimiter)
+        return _csv_with_arrow(path, header, delimiter, lines)
     except (ImportError, *UNREADABLE):  # the standard library's reader then names the line
         return _csv_without_arrow(path, header, delimiter)
 
@@ -116,21 +116,37 @@ def _open(path: Path) -> IO[str]:
 
 def header_of(path: Path) -> tuple[list[str], str]:
     """(column names, delimiter) from the first line; a file without usable names is refused."""
+    return _header(path)[:2]
+
+
+def _header(path: Path) -> tuple[list[str], str, int]:
+    """`header_of`, and how many lines the names take."""
     with _open(path) as file:
         line = file.readline()
     if not line.strip():
         raise BadData(f"{path.name} is empty: its first line should hold the column names")
     delimiter = max(",;\t|", key=line.count)
-    names = [name.strip() for name in next(csv.reader([line], delimiter=delimiter))]
+    with _open(path) as file:  # a name in quotes may go on in the next line
+        rows = csv.reader(file, delimiter=delimiter)
+        names = [" ".join(map(str.strip, name.splitlines())).strip() for name in next(rows)]
     if "" in names:
-        where = names.index("") + 1
-        raise BadData(f"{path.name}: column {where} has no name (an index column? save it with index=False)")
+        raise BadData(_without_name(path, names, delimiter))
     if len(set(names)) < len(names):
         twice = next(n for n in names if names.count(n) > 1)
         raise BadData(f"{path.name} has two columns called {twice!r}: rename one")
     if _all_numbers(names) and names != [str(i) for i in range(len(names))]:
         raise BadData(f"{path.name} starts with numbers: its first line should hold the column names")
-    return names, delimiter
+    return names, delimiter, rows.line_num
+
+
+def _without_name(path: Path, names: list[str], delimiter: str) -> str:
+    """The sentence about the first column without a name."""
+    where = names.index("") + 1
+    if names[0] == "sep=":
+        return f"{path.name} starts with the line sep={delimiter}, which only Excel reads: delete it"
+    if where == len(names):
+        return f"{path.name}: column {where} has no name (does every line end with {delimiter!r}? delete the last one)"
+    return f"{path.name}: column {where} has no name (an index column? save it with index=False)"
 
 
 def _all_numbers(names: list[str]) -> bool:
@@ -147,15 +163,15 @@ def is_number(text: str) -> bool:
     return True
 
 
-def _csv_with_arrow(path: Path, header: list[str], delimiter: str) -> Columns:
-    """Read a csv file with pyarrow: texts as codes and levels, times as texts."""
+def _csv_with_arrow(path: Path, header: list[str], delimiter: str, lines: int) -> Columns:
+    """Read a csv file with pyarrow below the lines of its header: texts as codes and levels, times as texts."""
     import pyarrow as pa
     from pyarrow import csv as arrow_csv
 
     def table(types: dict[str, Any]) -> Any:
         return arrow_csv.read_csv(
             path,
-            read_options=arrow_csv.ReadOptions(column_names=header, skip_rows=1),
+            read_options=arrow_csv.ReadOptions(column_names=header, skip_rows=lines),
             parse_options=arrow_csv.ParseOptions(delimiter=delimiter),
             convert_options=arrow_csv.ConvertOptions(**AS_WRITTEN, auto_dict_encode=True, column_types=types),
         )

@@ -23,6 +23,9 @@ from unpooled.errors import BadData, BadParameter, suggest
 if TYPE_CHECKING:
     from unpooled.data.schema import Column, Own, Schema
 
+SPLIT_ALREADY = "by= splits one table into clients, but the data is split already: leave by= out"
+NO_CLIENTS = "there are no clients: give at least one"
+
 
 @dataclass
 class Clients:
@@ -98,7 +101,7 @@ def clients_from(
         parts, found = _encoded(_from_many(data, y, w, roles, kinds), kinds, roles)
         parts = checks.labelled(parts)
     else:
-        raise BadParameter("by= splits one table into clients, but the data is split already: leave by= out")
+        raise BadParameter(SPLIT_ALREADY)
     checks.check(parts)
     clients = [Client(p.name, p.x, p.y, None if p.w is None else like(p.w, p.x)) for p in parts]
     return Clients(clients, parts[0].columns, roles.label, None if parts[0].columns is None else found)
@@ -171,7 +174,7 @@ def is_many(data: Any) -> bool:
 def _from_many(data: Any, y: Any, w: Any, roles: Roles, kinds: Kinds) -> list[Part]:
     """One part per entry of a mapping or a sequence."""
     if not data:
-        raise BadData("there are no clients: give at least one")
+        raise BadData(NO_CLIENTS)
     entries = by_client(data)
     names = [name for name, _ in entries]
     if len(set(names)) < len(names):
@@ -243,7 +246,7 @@ def _from_one(data: Any, y: Any, w: Any, by: Any, roles: Roles, kinds: Kinds) ->
     _check_sites(kinds, [name])
     (whole,), found = _encoded([part], kinds, roles)
     if by is not None and not roles.by:
-        whole = whole._replace(groups=_groups(by, whole))
+        whole = whole._replace(groups=groups_of(by, whole.x.shape[0]))
     (whole,) = checks.labelled([whole])
     return ([whole] if whole.groups is None else _split(whole, whole.groups)), found
 
@@ -257,19 +260,24 @@ def single_name(data: Any) -> str:
     return stem(data)
 
 
-def _groups(by: Any, whole: Part) -> np.ndarray:
+def groups_of(by: Any, rows: int) -> np.ndarray:
     """The client of each row, from an array with one entry per row."""
     labels = to_numpy(by) if is_torch(by) else np.asarray(by)
-    if labels.shape != (whole.x.shape[0],):
-        raise BadData(f"by= has {labels.size} labels for {whole.x.shape[0]} rows: give one for each row")
+    if labels.shape != (rows,):
+        raise BadData(f"by= has {labels.size} labels for {rows} rows: give one for each row")
     return labels
+
+
+def no_client(gaps: np.ndarray) -> str:
+    """The sentence about the first row without a client."""
+    return f"by= has no value in row {int(gaps.argmax())}: every row needs a client"
 
 
 def _split(whole: Part, groups: Any) -> list[Part]:
     """One part per client: rows sorted once, then cut into views."""
     labels = np.asarray(groups)
     if (gaps := missing(labels)).any():
-        raise BadData(f"by= has no value in row {int(gaps.argmax())}: every row needs a client")
+        raise BadData(no_client(gaps))
     checks.check_rows(whole)
     values, index = np.unique(labels.astype(np.str_) if labels.dtype == object else labels, return_inverse=True)
     order = np.argsort(index, kind="stable")

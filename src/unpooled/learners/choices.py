@@ -60,7 +60,8 @@ class LearnerChoices(Adapting):
         self.one_theta_ = self.theta_[:0]
         self.n_effective_ = 0.5 * self.theta_.size * (1 - 1 / len(self.classes_))
         if len(self.theta_) == 1 and self.learner == "linear":
-            self.coef_, self.intercept_ = penalties.coefficients(self.theta_[0], len(self.classes_))
+            found = penalties.coefficients(self.theta_[0], len(self.classes_))
+            self.coef_, self.intercept_ = _of_units(*found, fed)
 
     def polish(
         self, fed: Federation, theta: Array, trainer: dict | Trainer, weights: str, ids: Sequence[int]
@@ -213,6 +214,15 @@ class LearnerChoices(Adapting):
         if not getattr(self, "comparison_", None):
             return {}
         return {"Held-out log-loss of each client, alone and with the federation": gain_table(self.comparison_)}
+
+
+def _of_units(coef: np.ndarray, intercept: np.ndarray, fed: Federation) -> tuple[np.ndarray, np.ndarray]:
+    """Coefficients per unit of each column, where the learner saw mixed columns scaled by their deviations."""
+    design = find_layer(fed, "find_moments")
+    if design is None or len(design.scale) != coef.shape[1]:
+        return coef, intercept
+    coef = coef / np.asarray(design.scale)
+    return coef, intercept - coef @ np.asarray(design.mean)
 
 
 def has_units(fed: Federation, spread: np.ndarray) -> bool:

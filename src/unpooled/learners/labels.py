@@ -75,6 +75,8 @@ def _labels_of(client: Client) -> np.ndarray:
 
 def distinct(y: np.ndarray) -> np.ndarray:
     """The labels in order, each once; small whole numbers are counted."""
+    if y.ndim != 1:
+        raise BadData(f"labels have shape {y.shape}, and one for each row is needed: give a vector, such as y.ravel()")
     if y.dtype.kind in "iu" and y.size and y.min() >= 0 and y.max() < MOST_CODES:
         return np.flatnonzero(np.bincount(y))
     return np.unique(y)

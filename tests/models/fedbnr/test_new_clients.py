@@ -125,8 +125,10 @@ def test_where_nothing_carries_over_it_is_said():
     by = np.repeat(np.arange(12), 30)
     x = rng.normal(size=(12, 3))[by]  # a client's rows are all at one point, with a mean of their own
     y = rng.normal(size=12)[by] + 0.1 * rng.normal(size=360)
-    with pytest.warns(DataWarning, match="the model does not generalise to clients never seen"):
+    with pytest.warns(DataWarning, match="the model does not generalise to clients never seen; try BayesianRegression"):
         up.FedBNR(recalibrate="clients", n_frequencies=50, max_iter=2, random_state=0).fit(x, y, by=by)
+    with pytest.warns(DataWarning, match="the model does not generalise to clients never seen; leave out columns"):
+        up.BayesianRegression(degree=2, recalibrate="clients").fit(x, y, by=by)
 
 
 def test_a_saved_model_keeps_its_intervals(tmp_path):

@@ -203,6 +203,20 @@ def test_intervals_and_the_table_are_those_of_statsmodels():
     assert "residual df      895" in text
 
 
+@pytest.mark.parametrize("cov_type", ["nonrobust", "HC0"])
+def test_intervals_of_least_squares_are_those_of_statsmodels_ols(cov_type):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(14, 3))  # few rows: the t distribution is far from the normal one
+    y = x @ [1.0, 0.5, 0.0] + rng.normal(size=14)
+    model = up.LinearRegression(cov_type=cov_type).fit(x, y, by=np.arange(14) % 3)
+    theirs = sm.OLS(y, sm.add_constant(x)).fit(cov_type=cov_type)
+    np.testing.assert_allclose(model.conf_int(), theirs.conf_int(), rtol=1e-8)
+    np.testing.assert_allclose(model.pvalues(), theirs.pvalues, rtol=1e-6)
+    frame = theirs.get_prediction(sm.add_constant(x)).summary_frame()
+    np.testing.assert_allclose(model.interval(x)[0], frame["mean_ci_lower"], rtol=1e-7)
+    assert f"{'t' if cov_type == 'nonrobust' else 'z':>13}{'p':>13}" in model.summary()
+
+
 def test_the_report_shows_every_coefficient_with_its_interval():
     x, y = problem("poisson")
     model = up.GLM("poisson").fit(pd.DataFrame(x, columns=["age", "<b>", "c", "d"]), y, by=ragged(900, 7))
@@ -271,6 +285,7 @@ LEVEL = (np.arange(300) % 11 == 0).astype(float)
         (up.GLM("binomial"), np.c_[X, LEVEL], np.where(LEVEL, 1.0, Y), "column 'x4' separates the outcomes"),
         (up.GLM("poisson"), np.c_[X, LEVEL], np.where(LEVEL, 0.0, 1 + Y), "column 'x4' separates the outcomes"),
         (up.GLM("binomial"), np.c_[X, X[:, 1] * 3 + 1e5], Y, "column 'x4' is a combination of 'x1': leave it out"),
+        (up.GLM("binomial"), X, Y[:, None], r"float64 of shape \(60, 1\)\): give a vector, such as y.ravel\(\)"),
         (up.GLM("poisson"), X, Y - 1, "targets are not counts of 0 or more.*: correct them"),
         (up.GLM("negative_binomial"), X, Y + 0.5, "300 targets are not whole numbers of 0 or more"),
         (up.GLM("gamma"), X, Y, "targets are not numbers above 0"),

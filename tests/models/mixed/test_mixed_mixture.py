@@ -7,11 +7,12 @@ from sklearn.metrics import adjusted_rand_score
 
 import unpooled as up
 from unpooled.errors import BadData, BadParameter
+from unpooled.maths import gaussian, mixture
 from unpooled.maths.gaussian import unpack_triangle
-from unpooled.models.mixed import em
+from unpooled.models.mixed import em, merging
 from unpooled.models.mixed.columns import Columns
 from unpooled.models.mixed.levels import shares
-from unpooled.models.mixed.messages import Prior
+from unpooled.models.mixed.messages import Params, Prior
 from unpooled.models.mixed.rows import split
 
 KINDS = ["real", "positive", "category", "ordered", "count", "binary", "real"]
@@ -260,3 +261,21 @@ def test_a_level_that_nobody_knew_counts_as_missing(fitted):
     new, gap = x[:1].copy(), x[:1].copy()
     new[0, 2], gap[0, 2] = 7.0, np.nan
     np.testing.assert_allclose(model.score_samples(new), model.score_samples(gap))
+
+
+def test_a_table_of_few_rows_has_no_spare_components():
+    x, _ = table(20)
+    few = make(2).fit({"a": x[:8], "b": x[8:]})
+    assert few.n_components_ == 2
+    assert np.isfinite(few.score_samples(x)).all()
+
+
+def test_mergers_of_components_that_hardly_vary_in_some_direction_stay_positive_definite():
+    direction = np.array([1.0, 3.0, 7.0, 0.1])  # columns of persons that are all but multiples of each other
+    none = np.zeros((3, 0))
+    for seed in range(30):
+        widths = np.random.default_rng(seed).uniform(0.5, 3, 3)
+        covs = np.array([v * np.outer(direction, direction) * 1e12 + 2e-3 * np.eye(4) for v in widths])
+        block = mixture.Params(np.full(3, 1 / 3), np.outer([0, 1e6, 5e6], direction), gaussian.pack_covs(covs, "full"))
+        for fewer in merging.merged(Params(block, none, none, none), [1, 2], "full", 1e-6).values():
+            np.linalg.cholesky(gaussian.unpack_covs(fewer.gaussian.covs, "full"))

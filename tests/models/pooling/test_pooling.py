@@ -241,6 +241,10 @@ def test_a_site_without_any_case_and_one_that_is_separated_take_part():
 BAD = {
     "constant": (lambda x, y: (np.column_stack([x, np.ones(len(x))]), y), "column '2' has the same value in every row"),
     "twice": (lambda x, y: (np.column_stack([x, x[:, 0]]), y), "column '2' is a combination of the columns before it"),
+    "thrice": (
+        lambda x, y: (np.column_stack([x, x[:, 0], x[:, 1]]), y),
+        "columns '2', '3' are combinations of the columns before them: leave them out",
+    ),
     "missing": (
         lambda x, y: (np.where(x > 70, np.nan, x), y),
         "rows have missing values .most in column .*use missing='drop'",

@@ -118,6 +118,15 @@ def test_forget_takes_a_name_and_does_not_print_rows(rows):
         model.forget({"c1": clients["c1"]})
 
 
+def test_forget_names_the_clients_that_there_are():
+    x = np.arange(12.0)[:, None]
+    model = up.BayesianRegression().fit(x, 2 * x[:, 0] + np.sin(x[:, 0]), by=np.repeat(["lyon", "nice"], 6))
+    with pytest.raises(
+        BadParameter, match=r"client 'bonn' is not in the federation to be asked \(known: 'lyon', 'nice'\)"
+    ):
+        model.forget("bonn")
+
+
 def test_many_outputs_are_fitted_as_if_alone(rows):
     x, y, by = rows
     both = up.BayesianRegression().fit(x, np.stack([y, x[:, 0] - 0.1 * y], 1), by=by)

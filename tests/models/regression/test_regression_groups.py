@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import numpy as np
+import pandas as pd
 import pytest
 from numpy.testing import assert_allclose
 from scipy.linalg import cho_factor, cho_solve
@@ -93,6 +94,18 @@ def test_a_client_forgotten_was_never_there_and_intervals_for_new_clients_stand(
     again = up.BayesianRegression(group_by=2).fit(x, y)
     again._settle(design, again._ask(fed))
     assert_allclose(model.predict(x), again.predict(x), rtol=1e-8)
+
+
+def test_a_column_is_named_as_well_as_counted(rows):
+    x, y, client = rows
+    frame = pd.DataFrame(x, columns=["age", "dose", "day"])
+    named = up.BayesianRegression(group_by="day").fit(frame, y, by=client)
+    assert_allclose(named.predict(frame), up.BayesianRegression(group_by=2).fit(x, y, by=client).predict(x))
+    with pytest.raises(BadParameter, match="group_by='dya' is not a column of the data: did you mean 'day'"):
+        up.BayesianRegression(group_by="dya").fit(frame, y, by=client)
+    words = frame.assign(day=(frame.day > 1000).map({True: "sat", False: "sun"}))
+    with pytest.raises(BadParameter, match="group_by='day' is a column of texts"):
+        up.BayesianRegression(group_by="day").fit(words, y, by=client)
 
 
 @pytest.mark.parametrize(

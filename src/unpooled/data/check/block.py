@@ -13,6 +13,7 @@ from unpooled.data.schema import Column, Schema
 from unpooled.data.schema.agree import sorted_levels
 from unpooled.data.schema.column import MAX_LEVELS
 from unpooled.data.schema.infer import TRUTH, is_number, is_truth
+from unpooled.toml_text import key
 
 RANKED = ("real", "binary", "category", "ordered", "date", "id")
 
@@ -36,7 +37,7 @@ def proposed(profiles: Sequence[Profile], declared: Schema | None, found: Sequen
 
 def _column(name: str, held: Mapping[str, ColumnProfile]) -> Column:
     """The declaration of one column: the kind most sites have (the broader one on a tie), all sites' codes and levels."""
-    kinds = [c.kind for c in held.values() if c.kind in RANKED]
+    kinds = [_kind(c, held) for c in held.values() if c.kind in RANKED]
     kind = max(kinds, key=lambda k: (kinds.count(k), RANKED.index(k)), default="ignored")
     codes = sorted({code for c in held.values() for code in c.codes})
     missing = tuple(_code(code) for code in codes)
@@ -53,6 +54,12 @@ def _column(name: str, held: Mapping[str, ColumnProfile]) -> Column:
     if len(levels) == 2 and is_truth(levels):
         return Column(name, "binary", levels=TRUTH, missing=missing)
     return Column(name, "binary" if len(levels) == 2 else "category", levels=sorted_levels(levels), missing=missing)
+
+
+def _kind(c: ColumnProfile, held: Mapping[str, ColumnProfile]) -> str:
+    """The kind of a column at one site; texts that all differ are an id where they are one at a larger site."""
+    as_id = c.kind == "category" and c.distinct and any(other.kind == "id" for other in held.values())
+    return "id" if as_id else c.kind
 
 
 def _number(name: str, held: Mapping[str, ColumnProfile], missing: tuple) -> Column:
@@ -95,5 +102,5 @@ def remedies(found: Sequence[Finding]) -> str:
         "# how single sites may write them (at a node: in [data.columns], which lists all columns that it offers)",
     ]
     for site, remedies_of_site in by_site.items():
-        lines += [f"# [sites.{site}]", *remedies_of_site]
+        lines += [f"# [sites.{key(site)}]", *remedies_of_site]
     return "\n".join(lines) + "\n"

@@ -12,6 +12,7 @@ from unpooled.data.check.names import counterpart
 from unpooled.data.check.profile import ColumnProfile, Profile
 from unpooled.data.schema import Schema
 from unpooled.errors import suggest
+from unpooled.toml_text import key, quoted
 
 FEW_ROWS = 10
 MAPPED = 8  # levels that are listed for a site to map
@@ -86,10 +87,10 @@ def _columns(
                     name,
                     profile.name,
                     f"has no column {name!r}; its column {twin!r} looks like it",
-                    f'{name} = "{twin}"',
+                    f"{key(name)} = {quoted(twin)}",
                 )
             else:
-                yield Finding("column", name, profile.name, f"has no column {name!r}", f"{name} = false")
+                yield Finding("column", name, profile.name, f"has no column {name!r}", f"{key(name)} = false")
         for name in extra:
             if (profile.name, name) not in told:
                 yield Finding("column", name, profile.name, f"has a column {name!r} that other sites do not have")
@@ -230,6 +231,8 @@ def _few_values(c: ColumnProfile) -> bool:
 def _levels(name: str, held: Mapping[str, ColumnProfile], declared: Schema | None) -> Iterator[Finding]:
     """Sites that write levels in another way than the declaration, or than the other sites."""
     known = set(declared[name].levels) if declared is not None and name in declared else set()
+    if not known and any(c.kind == "id" for c in held.values()):
+        return  # another text in every row: at sites of few rows too they are no levels
     levels = {site: _kept(c) for site, c in held.items() if c.levels and _told_by_levels(c)}
     if len({_group(held[site].kind) for site in levels}) > 1:
         return  # reported as another kind
@@ -246,8 +249,8 @@ def _levels(name: str, held: Mapping[str, ColumnProfile], declared: Schema | Non
             text = odd_levels(mine, others) if site in alone else ""
         if text:
             strange = sorted(set(mine) - (known or {level for v in others.values() for level in v}))
-            to = ", ".join(f'"{level}" = "..."' for level in strange[:MAPPED])
-            remedy = f"{name} = {{levels = {{{to}}}}}" if strange else ""
+            to = ", ".join(f'{quoted(level)} = "..."' for level in strange[:MAPPED])
+            remedy = f"{key(name)} = {{levels = {{{to}}}}}" if strange else ""
             yield Finding("levels", name, site, f"column {name!r}: {text}", remedy)
 
 

@@ -63,7 +63,7 @@ def encode_column(
     """(n,) float64: one column's cells as numbers, NaN where missing."""
     codes = (*column.missing, *own.missing)
     if column.kind in NUMBERS or (column.kind == "binary" and not column.levels):
-        numbers = _numbers(column, values, where, codes)
+        numbers = _numbers(column, values, where, codes, own.levels if column.kind == "binary" else {})
         change = conversion(own.unit, column.unit, own.factor, column.name, where)
         return _checked(column, _converted(numbers, change), where, unlisted)
     if column.kind == "date":
@@ -74,9 +74,12 @@ def encode_column(
 # ---- numbers ----
 
 
-def _numbers(column: Column, values: Any, where: str, codes: tuple) -> np.ndarray:
-    """The cells of a numeric column as floats, NaN for gaps and for the codes that mean missing."""
-    if not isinstance(values, Texts):
+def _numbers(column: Column, values: Any, where: str, codes: tuple, meant: Mapping[str, str]) -> np.ndarray:
+    """The cells of a numeric column as floats, NaN for gaps and for the codes that mean missing.
+
+    `meant` says what a site writes for 0 and 1, such as {"no": "0", "yes": "1"}.
+    """
+    if not isinstance(values, Texts) and not meant:
         values = np.asarray(values)
         if values.dtype == object:
             found = object_numbers(values)
@@ -88,6 +91,7 @@ def _numbers(column: Column, values: Any, where: str, codes: tuple) -> np.ndarra
         if values.dtype.kind == "M":
             raise BadData(f"column {column.name!r} of {where} holds dates: declare its kind as 'date' in [columns]")
     texts = without_codes(as_texts(values), codes)
+    texts = Texts(texts.codes, [meant.get(t.strip(), t) for t in texts.levels])
     return np.append(_parsed(column, texts, where), np.nan)[texts.codes]
 
 

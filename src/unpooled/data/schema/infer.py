@@ -5,7 +5,7 @@ Numbers stay numbers: only 0 and 1 make a column binary. What a number means (a 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from typing import Any, NoReturn
 
 import numpy as np
@@ -40,7 +40,19 @@ def infer(name: str, values: Any, where: str) -> Column | None:
         return _of_numbers(name, values)
     if values.dtype == object and (numbers := object_numbers(values)) is not None:
         return infer(name, numbers, where)
-    return _of_texts(name, as_texts(values), where)
+    return _of_texts(name, _as_texts(name, values, where), where)
+
+
+def _as_texts(name: str, values: np.ndarray, where: str) -> Texts:
+    """A column of objects as texts; lists and other objects that are no single value are refused."""
+    try:
+        return as_texts(values)
+    except TypeError as error:
+        example = next(v for v in values if not _gap(v) and not isinstance(v, Hashable))
+        raise BadData(
+            f"column {name!r} of {where} holds values such as {str(example)[:40]} ({type(example).__name__}): "
+            "give one number, text or date in each cell, or leave the column out"
+        ) from error
 
 
 def refuse_durations(name: str, where: str) -> NoReturn:
@@ -85,7 +97,9 @@ def object_numbers(values: np.ndarray) -> np.ndarray | None:
 
 def _gap(value: Any) -> bool:
     """Whether a cell of an object column is missing: None, NaN, NA or NaT."""
-    return value is None or type(value).__name__ in ("NAType", "NaTType") or bool(value != value)
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return True
+    return isinstance(value, Hashable) and bool(value != value)
 
 
 # ---- texts ----

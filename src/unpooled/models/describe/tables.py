@@ -21,15 +21,22 @@ def text(about: Any) -> str:
     for first, *others in rows:
         numbers = [cell.rjust(width) for cell, width in zip(others, widths[1:])]
         lines.append("  ".join([first.ljust(widths[0]), *numbers]))
-    return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:]])
+    return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:], *_note(about, rows)])
+
+
+def _note(about: Any, rows: list[list[str]]) -> list[str]:
+    """What withheld means, where a cell is."""
+    some = any(WITHHELD in cell for row in rows for cell in row[1:])
+    return [f"{WITHHELD}: it would tell of fewer than {about.min_count} rows (min_count)"] if some else []
 
 
 def html(about: Any) -> str:
     """Table one as an HTML table."""
-    head, *body = cells(about)
+    head, *body = rows = cells(about)
     top = f"<thead><tr>{_tags(head, 'th')}</tr></thead>"
     lines = [f"<tr>{_row_head(row[0])}{_tags(row[1:], 'td')}</tr>" for row in body]
-    return "\n".join(["<table>", top, "<tbody>", *lines, "</tbody>", "</table>"])
+    notes = [f'<tfoot><tr><td colspan="{len(head)}">{escape(note)}</td></tr></tfoot>' for note in _note(about, rows)]
+    return "\n".join(["<table>", top, "<tbody>", *lines, "</tbody>", *notes, "</table>"])
 
 
 def _tags(row: list[str], tag: str) -> str:

@@ -111,8 +111,8 @@ class FedBNR(KernelRegression):
         for new rows of the same clients. "clients" leaves out one client at a time from the last layer, for clients never seen.
     refit : bool, default=True
         Whether the last layer is fitted to the held-out rows too once the round is chosen; residuals are then left-out residuals.
-    group_by : int or None, default=None
-        Index of a column whose equal values mark rows that belong together, as in `BayesianRegression`; only with `kernel="exact"`.
+    group_by : str, int or None, default=None
+        Name or index of a column whose equal values mark rows that belong together, as in `BayesianRegression`; only with `kernel="exact"`.
     inputs : {"robust", "standard"}, default="robust"
         Scaling of columns: "robust" compresses columns with far outliers by arcsinh (one more SUM).
     missing : {"impute", "refuse"}, default="impute"
@@ -185,7 +185,7 @@ class FedBNR(KernelRegression):
         validation_fraction: float = 0.1,
         recalibrate: bool | str = True,
         refit: bool = True,
-        group_by: int | None = None,
+        group_by: str | int | None = None,
         inputs: str = "robust",
         missing: str = "impute",
         device: str = "cpu",

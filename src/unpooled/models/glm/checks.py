@@ -22,11 +22,12 @@ def check_numeric_targets(fed: Federation) -> None:
         if c.y is None:
             raise without_labels(c.name, "targets")
         y = to_numpy(c.y)
-        if y.dtype.kind not in "fiub" or y.ndim != 1:
-            kind = f"{y.dtype} of shape {y.shape}" if y.ndim != 1 else f"such as {y[0]!s}"
-            raise BadData(
-                f"client {c.name!r} has targets that are not one number per row ({kind}): give numeric y, or use LogisticRegression"
-            )
+        text = f"client {c.name!r} has targets that are not one number per row"
+        if y.ndim != 1:
+            raise BadData(f"{text} ({y.dtype} of shape {y.shape}): give a vector, such as y.ravel()")
+        if y.dtype.kind not in "fiub":
+            remedy = "give numeric y (0 and 1 for two outcomes), or use LogisticRegression"
+            raise BadData(f"{text} (such as {str(y[0])!r}): {remedy}")
 
 
 def offset_index(offset: str | int | None, columns: list[str] | None) -> int:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.stats import norm, t
 from sklearn.base import ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
@@ -37,6 +38,9 @@ PENALISE = "use penalty='l2'"
 
 class LinearRegression(GLM):
     """Least squares over clients: the fit of the pooled rows, with standard errors, in three SUMs.
+
+    Intervals and p-values are those of the t distribution with `df_resid_` degrees of freedom, and normal ones for robust standard
+    errors, as statsmodels' OLS has them.
 
     Parameters
     ----------
@@ -74,6 +78,10 @@ class LinearRegression(GLM):
         super().__init__(
             "normal", fit_intercept=fit_intercept, cov_type=cov_type, missing=missing, random_state=random_state
         )
+
+    def _law(self) -> Any:
+        """Student's t where the variance of y is estimated alone, normal for robust standard errors."""
+        return t(self.df_resid_) if self.cov_type == "nonrobust" else norm
 
 
 NEAR = 1e-3  # root mean square change of the linear predictor, below which steps become smaller quadratically

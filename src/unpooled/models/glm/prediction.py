@@ -44,7 +44,7 @@ class FittedGLM:
         return LINKS[self._link].mean(design @ self._all_coef() + shift)
 
     def interval(self, X: Any, coverage: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
-        """Confidence intervals of the mean of y: the ends of the linear predictor's normal interval, through the link.
+        """Confidence intervals of the mean of y: the ends of the linear predictor's interval, through the link.
 
         Parameters
         ----------
@@ -60,21 +60,21 @@ class FittedGLM:
         """
         design, shift = self._design(X)
         centre = design @ self._all_coef() + shift
-        half = _quantile(coverage) * np.sqrt(np.einsum("ni,ij,nj->n", design, self.cov_, design))
+        half = self._quantile(coverage) * np.sqrt(np.einsum("ni,ij,nj->n", design, self.cov_, design))
         ends = np.stack([LINKS[self._link].mean(centre - half), LINKS[self._link].mean(centre + half)])
         return ends.min(0), ends.max(0)
 
     def conf_int(self, coverage: float = 0.95) -> np.ndarray:
-        """(q, 2) normal confidence limits of the coefficients, in the order of `names_`."""
+        """(q, 2) confidence limits of the coefficients, in the order of `names_`."""
         check_is_fitted(self, "coef_")
-        half = _quantile(coverage) * np.sqrt(np.diag(self.cov_))
+        half = self._quantile(coverage) * np.sqrt(np.diag(self.cov_))
         return np.stack([self._all_coef() - half, self._all_coef() + half], 1)
 
     def pvalues(self) -> np.ndarray:
         """(q,) two-sided p-values of each coefficient being 0, in the order of `names_`."""
         check_is_fitted(self, "coef_")
         with np.errstate(divide="ignore", invalid="ignore"):  # where targets are met exactly
-            return 2 * norm.sf(np.abs(self._all_coef()) / np.sqrt(np.diag(self.cov_)))
+            return 2 * self._law().sf(np.abs(self._all_coef()) / np.sqrt(np.diag(self.cov_)))
 
     def summary(self, coverage: float = 0.95) -> str:
         """A table of coefficients with standard errors and confidence limits, as text."""
@@ -92,7 +92,9 @@ class FittedGLM:
         }
         if self._family == "negative_binomial":
             head["nb_alpha"] = f"{self.nb_alpha_:.6g} (standard error {self.nb_alpha_stderr_:.3g})"
-        return table(type(self).__name__, head, self.names_, rows, coverage)
+        return table(
+            type(self).__name__, head, self.names_, rows, coverage, statistic="z" if self._law() is norm else "t"
+        )
 
     def report_figures(self) -> dict[str, str]:
         """What a run's report shows of the model: title -> HTML."""
@@ -133,9 +135,12 @@ class FittedGLM:
         """The family by its first name."""
         return SYNONYMS.get(self.family, self.family)
 
+    def _law(self) -> Any:
+        """The distribution of an estimate's error in standard errors: normal, as statsmodels' GLM has it."""
+        return norm
 
-def _quantile(coverage: float) -> float:
-    """The normal quantile of a two-sided interval."""
-    if not (is_number(coverage) and 0 < coverage < 1):
-        raise BadParameter(f"coverage={coverage!r} must be a number between 0 and 1")
-    return float(norm.ppf(0.5 + 0.5 * coverage))
+    def _quantile(self, coverage: float) -> float:
+        """The half width of a two-sided interval, in standard errors."""
+        if not (is_number(coverage) and 0 < coverage < 1):
+            raise BadParameter(f"coverage={coverage!r} must be a number between 0 and 1")
+        return float(self._law().ppf(0.5 + 0.5 * coverage))

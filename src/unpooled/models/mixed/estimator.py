@@ -28,7 +28,7 @@ from unpooled.models.mixed.columns import Columns, given_columns
 from unpooled.models.mixed.fitted import FittedMixedMixture
 from unpooled.models.mixed.messages import Params, Prior, Stats
 from unpooled.models.mixed.questions import e_step, personal_e_step
-from unpooled.models.mixture import KEPT, PersonalWeights, collapsed, few_rows, warn_of_left_out, weights_id
+from unpooled.models.mixture import KEPT, PersonalWeights, collapsed, few_rows, narrow, warn_of_left_out, weights_id
 from unpooled.parameters import at_least, not_below_zero, one_of
 from unpooled.tree import message
 
@@ -216,7 +216,7 @@ class MixedMixture(PersonalWeights, FittedMixedMixture, DensityMixin, Estimator)
         """Choose by BIC and set the fitted attributes."""
         self.kinds_ = list(state.kinds)
         self.n_levels_ = list(state.levels)
-        chosen = self._chosen(state)
+        chosen = self._chosen(fed, state)
         best = state.candidates[chosen]
         self._set_params(best.params)
         self.converged_ = bool(best.converged)
@@ -292,7 +292,7 @@ class MixedMixture(PersonalWeights, FittedMixedMixture, DensityMixin, Estimator)
         """The candidate with the least BIC."""
         return int(np.argmin([self._criterion(state, c, np.log(state.rows)) for c in state.candidates]))
 
-    def _chosen(self, state: State) -> int:
+    def _chosen(self, fed: Federation, state: State) -> int:
         """The least BIC among candidates of which no component has collapsed; among all where each has such a component."""
         best = self._best(state)
         sound = [i for i, c in enumerate(state.candidates) if not self._has_collapsed(c)]
@@ -301,15 +301,24 @@ class MixedMixture(PersonalWeights, FittedMixedMixture, DensityMixin, Estimator)
         text = (
             f"a component of the fit with {_size(state.candidates[best])} components has no variance beyond reg_covar"
         )
+        where = self._narrow(fed, state.candidates[best])
         if not sound:
-            advice = "lower n_components, raise reg_covar, or declare columns of few distinct values as categories"
+            advice = f"lower n_components, raise reg_covar, or declare columns of few distinct values as categories ({where})"
             warnings.warn(f"{text} in some direction: {advice}", ConvergenceWarning, stacklevel=4)
             return best
         kept = state._replace(candidates=tuple(state.candidates[i] for i in sound))
         chosen = sound[self._best(kept)]
         size = _size(state.candidates[chosen])
-        warnings.warn(f"{text}, so that its BIC means nothing: {size} were chosen", ConvergenceWarning, stacklevel=4)
+        warnings.warn(
+            f"{text}, so that its BIC means nothing: {size} were chosen ({where})", ConvergenceWarning, stacklevel=4
+        )
         return chosen
+
+    def _narrow(self, fed: Federation, c: Candidate) -> str:
+        """In which columns a component has the least width, in words."""
+        block = c.params.gaussian
+        names = names_of(fed, len(self.kinds_))
+        return narrow(block, self.covariance_type, self.reg_covar, [names[j] for j in self.table_columns.gaussian])
 
     def _has_collapsed(self, c: Candidate) -> bool:
         """Whether a Gaussian component has no width left."""

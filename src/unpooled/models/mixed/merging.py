@@ -14,6 +14,7 @@ from unpooled.maths import gaussian, mixture
 from unpooled.models.mixed.messages import Params
 
 TINY = 1e-300
+LEAST_LOG_DET = -1e100
 
 
 class Parts(NamedTuple):
@@ -27,14 +28,14 @@ class Parts(NamedTuple):
     dispersion: np.ndarray  # (k, m)
 
 
-def merged(params: Params, sizes: list[int], shape: str) -> dict[int, Params]:
-    """Mixtures of the given sizes, all below that of `params`."""
+def merged(params: Params, sizes: list[int], shape: str, reg: float) -> dict[int, Params]:
+    """Mixtures of the given sizes, all below that of `params`; `reg` is the least variance where rounding leaves less."""
     parts = _parts(params, shape)
     found = {}
-    for k in range(len(parts.weights) - 1, min(sizes) - 1, -1):
+    for k in range(len(parts.weights) - 1, min(sizes, default=len(parts.weights)) - 1, -1):
         parts = _join(parts, *_cheapest(parts))
         if k in sizes:
-            found[k] = _params(parts, params, shape)
+            found[k] = _params(parts, params, shape, reg)
     return found
 
 
@@ -46,10 +47,11 @@ def _parts(params: Params, shape: str) -> Parts:
     return Parts(block.weights, block.means, np.array(covs), params.levels, params.mean, params.dispersion)
 
 
-def _params(parts: Parts, like: Params, shape: str) -> Params:
+def _params(parts: Parts, like: Params, shape: str, reg: float) -> Params:
     """The components together, in the mixture's shape."""
     if parts.covs.shape[1]:
-        covs = gaussian.pack_covs(gaussian.reshape_covs(parts.covs, shape), shape)
+        packed = gaussian.pack_covs(gaussian.reshape_covs(parts.covs, shape), shape)
+        covs = gaussian.project_positive(packed, shape, reg)
     else:  # no numeric column
         covs = like.gaussian.covs[: len(parts.weights)]
     return Params(mixture.Params(parts.weights, parts.means, covs), parts.levels, parts.mean, parts.dispersion)
@@ -90,8 +92,8 @@ def _cost(parts: Parts, i: int, j: int) -> float:
 
 
 def _log_det(cov: np.ndarray) -> float:
-    """The log-determinant, 0 without columns."""
-    return float(np.linalg.slogdet(cov)[1]) if cov.shape[-1] else 0.0
+    """The log-determinant, 0 without columns; finite where rounding leaves none."""
+    return max(float(np.linalg.slogdet(cov)[1]), LEAST_LOG_DET) if cov.shape[-1] else 0.0
 
 
 def _join(parts: Parts, i: int, j: int) -> Parts:

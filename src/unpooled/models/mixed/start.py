@@ -139,7 +139,7 @@ def starts(
     runs = _short_runs(fed, found, fits, settings)
     best = _likeliest(runs, tried, n_init + 1)
     (largest,) = _likeliest(runs, tried[-1:], 1)
-    fewer = merging.merged(largest, [k for k in sizes if k < tried[-1]], shape)
+    fewer = merging.merged(largest, [k for k in sizes if k < tried[-1]], shape, settings.reg)
     return _likeliest(_short_runs(fed, found, [*best[: -n_init - 1], *fewer.values()], settings), sizes, n_init)
 
 

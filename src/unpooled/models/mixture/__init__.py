@@ -8,7 +8,7 @@ mathematics of one E-step and M-step is in `unpooled.maths.mixture`; where a fit
 """
 
 from unpooled.models.mixture.checks import warn_of_left_out
-from unpooled.models.mixture.em import collapsed, reseed, weights_id
+from unpooled.models.mixture.em import collapsed, narrow, reseed, weights_id
 from unpooled.models.mixture.gaussian_mixture import GaussianMixture
 from unpooled.models.mixture.inference import KEPT, Conditional, MixtureFace, PersonalWeights
 
@@ -19,6 +19,7 @@ __all__ = [
     "MixtureFace",
     "PersonalWeights",
     "collapsed",
+    "narrow",
     "reseed",
     "warn_of_left_out",
     "weights_id",

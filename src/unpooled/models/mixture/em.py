@@ -22,6 +22,7 @@ from unpooled import tree
 from unpooled.arrays import Array, like, namespace, to_numpy
 from unpooled.client import SUM, Client, client
 from unpooled.errors import BadData
+from unpooled.federation import Federation
 from unpooled.maths import gaussian, mixture
 from unpooled.maths.mixture import Params, Stats
 from unpooled.tree import message
@@ -32,6 +33,7 @@ MAX_RESEEDS = 3
 SHARE = 1e-6
 MANY = 3  # rows for each column, of a component that is not thin by chance
 ROUNDING = 1e-11  # of the variance of all rows: repeated values leave less
+PART = 0.2  # of the largest part of a column in a direction: columns with less are not named
 FLAT = 1e-9  # of the variance of standardised columns: a direction with less is flat for all rows and is ignored
 
 # ---- what is asked of clients ----
@@ -170,21 +172,26 @@ def best(candidates: Sequence[Candidate], rows: float, shape: str) -> int:
     return int(np.argmin([bic(c, rows, shape) for c in candidates]))
 
 
-def chosen(candidates: Sequence[Candidate], rows: float, shape: str, reg: float) -> int:
+def chosen(candidates: Sequence[Candidate], rows: float, shape: str, reg: float, fed: Federation) -> int:
     """The least BIC among candidates of which no component has collapsed; among all where each has such a component."""
     first = best(candidates, rows, shape)
     sound = [i for i, c in enumerate(candidates) if not collapsed(c.params, shape, reg, rows).any()]
     if first in sound:
         return first
-    size = len(candidates[first].params.weights)
-    text = f"a component of the fit with {size} components has no variance beyond reg_covar"
+    from unpooled.models.column_names import names_of
+
+    params = candidates[first].params
+    text = f"a component of the fit with {len(params.weights)} components has no variance beyond reg_covar"
+    where = narrow(params, shape, reg, names_of(fed, params.means.shape[1]))
     if not sound:
-        advice = "lower n_components, raise reg_covar, or leave out columns of few distinct values"
+        advice = f"lower n_components, raise reg_covar, or leave out columns of few distinct values ({where})"
         warnings.warn(f"{text} in some direction: {advice}", ConvergenceWarning, stacklevel=5)
         return first
     second = sound[best([candidates[i] for i in sound], rows, shape)]
     size = len(candidates[second].params.weights)
-    warnings.warn(f"{text}, so that its BIC means nothing: {size} were chosen", ConvergenceWarning, stacklevel=5)
+    warnings.warn(
+        f"{text}, so that its BIC means nothing: {size} were chosen ({where})", ConvergenceWarning, stacklevel=5
+    )
     return second
 
 
@@ -194,22 +201,38 @@ def collapsed(params: Params, shape: str, reg: float, rows: float | None = None)
     Where the number of all rows is given, a component of many rows has not: a variance that is small, and not rounding alone, is then
     how these rows are.
     """
+    least, towards, _ = _narrowest(params, shape, reg)
+    thin = (least < SHARE) & (least < reg * (towards**2).sum(-1))
+    if rows is None:
+        return thin
+    many = rows * to_numpy(params.weights) >= MANY * (towards.shape[1] + 1)
+    return thin & ~(many & (least > ROUNDING))
+
+
+def narrow(params: Params, shape: str, reg: float, names: list[str]) -> str:
+    """In which columns the narrowest component has the least of the variance of all rows, in words."""
+    from unpooled.models.column_names import called
+
+    least, towards, scale = _narrowest(params, shape, reg)
+    parts = np.abs(towards[int(np.argmin(least))]) * scale
+    which = np.flatnonzero(parts > PART * parts.max(initial=0.0))
+    alone = "in" if len(which) == 1 else "in a combination of"
+    return f"{alone} {called(names, which)}"
+
+
+def _narrowest(params: Params, shape: str, reg: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(least share of the variance of all rows (k,), the direction that has it (k, d), deviations of all rows (d,))."""
     weights = to_numpy(params.weights)
     means = to_numpy(params.means)
     covs = to_numpy(gaussian.full_covs(params, shape)) - reg * np.eye(means.shape[1])
     about = means - weights @ means
     whole = np.einsum("k,kij->ij", weights, covs) + (weights[:, None] * about).T @ about
+    scale = np.sqrt(np.maximum(np.diag(whole), 0.0))
     white = _whitening(whole, FLAT * reg)
     if not white.shape[1]:
-        return np.zeros(len(weights), bool)
+        return np.ones(len(weights)), np.zeros(means.shape), scale
     values, vectors = np.linalg.eigh(white.T @ covs @ white)
-    least = values[:, 0]
-    towards = vectors[:, :, 0] @ white.T
-    thin = (least < SHARE) & (least < reg * (towards**2).sum(-1))
-    if rows is None:
-        return thin
-    many = rows * weights >= MANY * (means.shape[1] + 1)
-    return thin & ~(many & (least > ROUNDING))
+    return values[:, 0], vectors[:, :, 0] @ white.T, scale
 
 
 def _whitening(cov: np.ndarray, flat: float) -> np.ndarray:

@@ -288,7 +288,7 @@ class GaussianMixture(PersonalWeights, MixtureFace, DensityMixin, Estimator):
         shape = self.covariance_type
         rows = state.rows
         candidates = state.candidates
-        chosen = em.chosen(candidates, rows, shape, self.reg_covar) if self.history_ else 0
+        chosen = em.chosen(candidates, rows, shape, self.reg_covar, fed) if self.history_ else 0
         best = candidates[chosen]
         self._set_params(best.params)
         self.converged_ = bool(best.converged)

@@ -60,7 +60,8 @@ def check_varies(sd: np.ndarray, mean: np.ndarray, y_sd: float, y_mean: float, n
     """Refuse constant columns and a constant target."""
     constant = sd <= 1e-12 * np.abs(mean)
     if constant.any():
-        raise BadData(f"{called(names, np.flatnonzero(constant))} has the same value in every row: leave it out")
+        has, it = ("has", "it") if constant.sum() == 1 else ("have", "them")
+        raise BadData(f"{called(names, np.flatnonzero(constant))} {has} the same value in every row: leave {it} out")
     if not y_sd > 1e-12 * abs(y_mean):
         raise BadData(f"all targets are {float(y_mean):g}: there is nothing to learn from one outcome")
 
@@ -71,4 +72,6 @@ def check_independent(shift: Shift, names: list[str]) -> None:
     total = unpack_triangle(np.asarray(shift.x.xx))[:p, :p]
     lost = np.setdiff1d(np.arange(p), homogeneity.independent(total))
     if len(lost):
-        raise BadData(f"{called(names, lost)} is a combination of the columns before it: leave it out")
+        one = len(lost) == 1
+        text = "is a combination of the columns before it" if one else "are combinations of the columns before them"
+        raise BadData(f"{called(names, lost)} {text}: leave {'it' if one else 'them'} out")

@@ -61,9 +61,9 @@ class BayesianRegression(LastLayer):
         Whether `interval` uses quantiles of left-out residuals. True leaves out one row at a time and uses them as far as they differ
         from the model's own quantiles by more than chance; it suits new rows of the same clients. "clients" leaves out one client at a
         time, for clients never seen.
-    group_by : int or None, default=None
-        Index of a column whose equal values mark rows that belong together (a day, a visit). Rows of one value share a random offset
-        (a linear mixed model). The server learns which values of this column occur, and sums over the rows of each value that has at
+    group_by : str, int or None, default=None
+        Name or index of a column whose equal values mark rows that belong together (a day, a visit). Rows of one value share a random
+        offset (a linear mixed model). The server learns which values of this column occur, and sums over the rows of each value that has at
         least three.
     missing : {"impute", "refuse"}, default="impute"
         Whether missing values are replaced by the mean over all clients, with a warning, or refused.
@@ -107,6 +107,7 @@ class BayesianRegression(LastLayer):
     """
 
     max_iter = 1
+    _simpler = ""
 
     def __init__(
         self,
@@ -117,7 +118,7 @@ class BayesianRegression(LastLayer):
         noise: float | None = None,
         prior: float | None = None,
         recalibrate: bool | str = False,
-        group_by: int | None = None,
+        group_by: str | int | None = None,
         missing: str = "impute",
         random_state: Any = None,
     ):

@@ -12,7 +12,7 @@ import numpy as np
 
 from unpooled.arrays import Array, Float, to_numpy
 from unpooled.client import SUM, Client, client
-from unpooled.errors import BadParameter
+from unpooled.errors import BadParameter, suggest
 from unpooled.federation import Federation, least_rows
 from unpooled.maths.hashing import mix
 from unpooled.parameters import at_least
@@ -48,15 +48,17 @@ def count(column: Groups, client: Client) -> Count:
 
 
 def check_group_by(group_by: Any) -> None:
-    """Refuse a `group_by` that is neither None nor the index of a column."""
-    if group_by is not None:
+    """Refuse a `group_by` that is neither None nor the name or the index of a column."""
+    if group_by is not None and not isinstance(group_by, str):
         at_least("group_by", group_by, 0)
 
 
-def find_groups(fed: Federation, group_by: int | None, n_features: int) -> Groups | None:
+def find_groups(fed: Federation, group_by: str | int | None, n_features: int) -> Groups | None:
     """The values of column `group_by` that are frequent enough to have an offset; None if there are none. One SUM."""
     if group_by is None:
         return None
+    if isinstance(group_by, str):
+        group_by = _index_of(fed, group_by)
     if group_by >= n_features:
         raise BadParameter(f"group_by={group_by} is not a column: rows have {n_features}, the first is 0")
     asked = Groups(np.asarray(float(group_by)), np.zeros(0))
@@ -66,6 +68,18 @@ def find_groups(fed: Federation, group_by: int | None, n_features: int) -> Group
     if len(most_frequent) == 0:
         return None
     return asked._replace(keys=np.sort(most_frequent).astype(np.float64))
+
+
+def _index_of(fed: Federation, name: str) -> int:
+    """The column of that name, which holds a number for each group."""
+    names = list(fed.columns or ())
+    if not names:
+        raise BadParameter(f"group_by={name!r} must be the index of a column, from 0, since the columns have no names")
+    if name in names:
+        return names.index(name)
+    if any(other.startswith(f"{name}=") for other in names):
+        raise BadParameter(f"group_by={name!r} is a column of texts: write it as numbers, one for each group")
+    raise BadParameter(f"group_by={name!r} is not a column of the data: {suggest(name, names)}")
 
 
 def members(groups: Groups | None, x: np.ndarray) -> np.ndarray | None:  # (..., n)

@@ -48,6 +48,7 @@ class LastLayer(RegressorMixin, UpdatedLastLayer):
     """
 
     encoding = DESIGN
+    _simpler = "try BayesianRegression, or "  # what else to do where the model does not generalise, in words
 
     seed_: int  # chooses the rows held out
     histogram_: np.ndarray  # (o, b); empty without recalibration
@@ -128,7 +129,7 @@ class LastLayer(RegressorMixin, UpdatedLastLayer):
         self.n_clients_checked_ = round(float(seen.clients))
         self.design_effect_ = design_effect(seen)
         self.client_variance_ = client_variance(seen)
-        warn_if_no_better_than_the_mean(seen, self.design_.scaling.y_scale)
+        warn_if_no_better_than_the_mean(seen, self.design_.scaling.y_scale, self._simpler)
         warn_if_few(self.n_clients_checked_)
 
     # ---- predictions ----

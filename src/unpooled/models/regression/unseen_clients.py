@@ -122,14 +122,14 @@ def check_clients(recalibrate: bool | str, fed: Federation) -> None:
         )
 
 
-def warn_if_no_better_than_the_mean(seen: ClientResiduals, scale: np.ndarray) -> None:
-    """Warn when clients left out are predicted no better than by the mean of all."""
+def warn_if_no_better_than_the_mean(seen: ClientResiduals, scale: np.ndarray, simpler: str) -> None:
+    """Warn when clients left out are predicted no better than by the mean of all; `simpler` is a model to try, if there is one."""
     error = float(np.sqrt((scale**2 * seen.errors / seen.rows).mean()))
     spread = float(np.sqrt((scale**2 * seen.spread / seen.rows).mean()))
     if error >= spread:
         warnings.warn(
             f"clients left out are predicted with an error of {error:.4g}, the mean of all targets has {spread:.4g}: "
-            "the model does not generalise to clients never seen; try BayesianRegression, or leave out columns that identify clients",
+            f"the model does not generalise to clients never seen; {simpler}leave out columns that identify clients",
             DataWarning,
             stacklevel=2,
         )

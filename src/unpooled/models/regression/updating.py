@@ -9,7 +9,7 @@ from sklearn.utils.validation import _check_n_features, check_is_fitted
 
 from unpooled import tree
 from unpooled.data.federate import as_federation, federate
-from unpooled.errors import BadData, BadParameter
+from unpooled.errors import BadData, BadParameter, suggest
 from unpooled.estimator import Estimator
 from unpooled.federation import Federation, is_federation
 from unpooled.maths.bayes_linear import Stats
@@ -109,6 +109,6 @@ class UpdatedLastLayer(Estimator):
         else:
             fed = federate({client: data} if isinstance(data, tuple) else data)
         if fed is None or client not in fed.names:
-            known = "" if fed is None else f" (it has {', '.join(map(repr, fed.names[:5]))}, ...)"
+            known = "" if fed is None else f" ({suggest(client, fed.names)})"
             raise BadParameter(f"client {client!r} is not in the federation to be asked{known}: give its data=(X, y)")
         return fed.only([client])

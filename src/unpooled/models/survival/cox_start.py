@@ -90,5 +90,6 @@ def _scale(mean: np.ndarray, xx: np.ndarray, weight: float, names: list[str], he
     constant = scale <= 1e-12 * np.abs(mean)
     if not held and constant.any():
         which = called(names, np.flatnonzero(constant))
-        raise BadData(f"{which} has the same value in every row: leave it out, or give penalizer='auto'")
+        has, it = ("has", "it") if constant.sum() == 1 else ("have", "them")
+        raise BadData(f"{which} {has} the same value in every row: leave {it} out, or give penalizer='auto'")
     return Scale(mean, np.where(constant, 1.0, scale))

@@ -56,8 +56,7 @@ def _confusion(found: dict[str, Any], confusion: np.ndarray) -> str:
     shares = some / np.maximum(rows, 1e-300)
     texts = [[f"{v:,.0f}" for v in row] for row in some]
     down = [f"is {c}" for c in classes]
-    across = [f"predicted {c}" for c in classes]
-    picture = svg.shades(down, across, shares, texts)
+    picture = svg.shades(down, classes, shares, texts)  # long names would be cut in the middle
     return markup.figure(picture, "Rows by their class (down) and by the predicted class (across).")
 
 
