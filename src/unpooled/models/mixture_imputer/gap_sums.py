@@ -27,9 +27,7 @@ class GapCounts(NamedTuple):
     """For some columns, of the part of the rows that is looked at for each."""
 
     values: Float[Array, "j", ">=0 rows"]
-    gaps: Float[
-        Array, "j j", ">=0 rows"
-    ]  # rows with a gap in either of two columns, in the parts of both; with a gap on the diagonal
+    gaps: Float[Array, "j", ">=0 rows"]
 
 
 @message("mixture_imputer.GapSums")
