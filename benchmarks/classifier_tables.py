@@ -11,6 +11,11 @@ A line per table and model: mean over clients of the log-loss, how far it is fro
 rows relative to itself alone and how many are within 5 % of that, expected calibration error (15 bins, all test rows of a split), alarms of
 `is_novel` at 5 % on test rows, and processor seconds: of the fit, of a fit without the clients' choices, and of the pooled regression (the
 least of three turns). --out appends a line of JSON per split.
+
+    python benchmarks/classifier_tables.py --summary FILE ...
+
+prints a line per model and table from such files, over all seeds: log-losses, how many federations and clients are within bounds, and the
+clients that are not.
 """
 
 from __future__ import annotations
@@ -304,6 +309,36 @@ def line(rows: list[dict]) -> str:
     return f"| {first['table']} | {first['model']} | {' | '.join(cells)} |"
 
 
+def summary(files: list[Path]) -> None:
+    """A line per model and table over all seeds and splits in the files."""
+    rows = [json.loads(text) for file in files for text in file.read_text().splitlines()]
+    print(
+        "| model | table | fits | log-loss | pooled + site | alone | to the better | clients | ECE | alarms | not within 5 % |"
+    )
+    print("|" + 11 * "---|")
+    for model, table in dict.fromkeys((row["model"], row["table"]) for row in rows):
+        mine = [row for row in rows if (row["model"], row["table"]) == (model, table)]
+        seeds = sorted({row["seed"] for row in mine})
+        by_seed = {seed: _by_client([row for row in mine if row["seed"] == seed]) for seed in seeds}
+        losses = np.mean([np.mean(list(found.values()), axis=0) for found in by_seed.values()], axis=0)
+        enough = {(row["seed"], n) for row in mine for n, own in row["clients"].items() if own["rows"] >= 50}
+        worse = {key: by_seed[key[0]][key[1]] for key in sorted(enough)}
+        worse = {key: ours / alone - 1 for key, (ours, _, alone) in worse.items()}
+        bad = [f"{name} (seed {seed}) {w:+.1%}" for (seed, name), w in worse.items() if w > 0.05]
+        cells = [model, table, str(len(mine)), *(f"{loss:.3f}" for loss in losses)]
+        cells += [f"{losses[0] / min(losses[1:]) - 1:+.1%}", f"{len(worse) - len(bad)} of {len(worse)}"]
+        cells += [f"{np.mean([row[key] for row in mine]):.3f}" for key in ("ece", "alarms")] + [", ".join(bad)]
+        print(f"| {' | '.join(cells)} |")
+
+
+def _by_client(rows: list[dict]) -> dict[str, tuple[float, float, float]]:
+    """Log-loss of each client, by ours, pooled and alone, in the mean over splits."""
+    return {
+        name: tuple(float(np.mean([row["clients"][name][key] for row in rows])) for key in ("ours", "pooled", "alone"))
+        for name in rows[0]["clients"]
+    }
+
+
 def main(models: list[str], tables: list[str], seeds: list[int], splits: int, out: Path | None) -> None:
     print(HEAD + "\n|" + 15 * "---|")
     for table in tables:
@@ -323,6 +358,9 @@ if __name__ == "__main__":
     parser.add_argument("--seeds", default="0")
     parser.add_argument("--splits", type=int, default=5)
     parser.add_argument("--out", type=Path, default=None)
+    parser.add_argument("--summary", type=Path, nargs="+", default=[], help="files of --out, to be summed up")
     given = parser.parse_args()
+    if given.summary:
+        raise SystemExit(summary(given.summary))
     seeds = [int(seed) for seed in given.seeds.split(",")]
     main(given.models.split(","), given.tables.split(","), seeds, given.splits, given.out)
