@@ -336,7 +336,7 @@ def test_clients_with_too_few_rows_say_what_to_do():
         up.OpenMixture(random_state=0).fit({"a": np.diag([1.0, 2.0]), "b": np.eye(2)})
 
 
-@pytest.mark.filterwarnings("ignore:column 0, 1 has the same value")
+@pytest.mark.filterwarnings("ignore:columns 0, 1 have the same value")
 @pytest.mark.parametrize("structure", ["auto", "gaussians", "topics"])
 @pytest.mark.parametrize("data", [{"a": np.full((20, 2), 0.1), "b": np.full((9, 2), 0.1)}, {"a": np.ones((1, 2))}])
 def test_rows_that_are_all_the_same_are_refused(structure, data):
