@@ -3,9 +3,12 @@
 import sys
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
+from test_few_rows import study_of
 from test_study import COLUMNS, ROWS, masked_study
 
 from unpooled.client import Client
@@ -13,6 +16,7 @@ from unpooled.node import limits, review
 from unpooled.node.policy import Policy
 from unpooled.node.questions import Refused
 from unpooled.node.rows import Source
+from unpooled.node.source import FileTable, TableSource
 
 MODELS = (
     'name = "GaussianMixture"\nn_components = [1, 2, 3, 4, 5]\nrandom_state = 0',
@@ -55,3 +59,26 @@ def test_a_coordinator_that_is_trusted_may_ask_about_few_models_at_once():
     limits.check("mixture.e_step", {}, down, limits.DEFAULTS, "basel", followed=True)
     with pytest.raises(Refused, match="257 models at once, and 'basel' allows 256: see components"):
         limits.check("mixture.e_step", {}, tuple(range(257)), limits.DEFAULTS, "basel", followed=True)
+
+
+def test_a_rehearsal_that_stops_for_want_of_other_sites_rows_says_so(tmp_path):
+    """A column may be constant at this site and vary at others: the real run goes on."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {"age": rng.normal(60, 10, 90), "job": ["none", "office", "diver"] * 30, "ill": [0, 1, 1] * 30}
+    )
+    approved = study_of('name = "LinearRegression"')
+
+    def reviewed_with(**columns):
+        frame.assign(**columns).to_csv(tmp_path / "basel.csv", index=False)
+        source = TableSource("basel", FileTable(tmp_path / "basel.csv"), label="ill")
+        return review.review(approved, "basel", source, Policy(min_rows_per_component=5))
+
+    assert reviewed_with().failure == ""
+    found = reviewed_with(age=61.0)
+    assert found.alone
+    assert "constant" in found.failure
+    assert any("with the rows of the other sites the study may go on" in line for line in review.explain(found))
+    unknown = reviewed_with(job="pilot")
+    assert unknown.failure
+    assert not unknown.alone

@@ -39,7 +39,7 @@ def add_node(parser: argparse.ArgumentParser) -> None:
 
 
 def run_review(args: argparse.Namespace) -> int:
-    """Rehearse a study on the node's table and print what would leave; 1 when it fails."""
+    """Rehearse a study on the node's table and print what would leave; 1 when the node cannot answer it."""
     from unpooled import study
     from unpooled.node import approval, config, policy, review
 
@@ -52,12 +52,12 @@ def run_review(args: argparse.Namespace) -> int:
         print(json.dumps({"study": found.study.digest, "warnings": found.warnings, "failure": found.failure}))
     else:
         _print_lines(review.explain(found))
-        print(f"\n{_next_step(found.failure, args)}")
-    return 1 if found.failure else 0
+        print(f"\n{_next_step(found, args)}")
+    return 1 if found.failure and not found.alone else 0
 
 
-def _next_step(failure: str, args: argparse.Namespace) -> str:
-    if failure:
+def _next_step(found: Any, args: argparse.Namespace) -> str:
+    if found.failure and not found.alone:
         return "the node cannot answer this study yet: mend its table or node.toml, or ask the coordinator for another study"
     return f"to take part: unpooled node approve {args.study} --node {args.node}"
 

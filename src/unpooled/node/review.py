@@ -15,7 +15,7 @@ from unpooled import config as configs
 from unpooled import tree
 from unpooled.arrays import to_numpy
 from unpooled.client import GATHER, SUM, Ask, Client
-from unpooled.errors import UnpooledError
+from unpooled.errors import BadData, UnpooledError
 from unpooled.federation import Federation, Layer
 from unpooled.local import Local
 from unpooled.node import disclosures, limits
@@ -46,6 +46,9 @@ class Review(NamedTuple):
     questions: list[Question]
     warnings: list[str]  # what an officer should look at twice
     failure: str = ""  # why the rehearsal stopped, if it did
+    alone: bool = (
+        False  # whether it stopped because of totals over this table alone, which other sites' rows may change
+    )
 
 
 class Witness(Layer):
@@ -116,6 +119,7 @@ def review(study: Study, name: str, source: Any, policy: Policy, others: Iterabl
         Studies that the node has approved already.
     """
     failure = ""
+    alone = False
     witness: Any = None
     rows = 0
     try:
@@ -128,12 +132,13 @@ def review(study: Study, name: str, source: Any, policy: Policy, others: Iterabl
         _rehearse(study, witness)
     except UnpooledError as error:
         failure = str(error)
+        alone = isinstance(error, BadData) and witness is not None and bool(witness.seen)
     questions = list(witness.seen.values()) if witness is not None else []
     refused = _not_admitted(study, name, policy) + (list(witness.refused.values()) if witness is not None else [])
     found = [f"this node would refuse: {why}" for why in refused]
     found += _warnings(study, name, questions, rows, policy) + _beside(study, others)
     found += _rare(study, {} if witness is None else witness.few)
-    return Review(study, questions, found, failure)
+    return Review(study, questions, found, failure, alone)
 
 
 def _not_admitted(study: Study, name: str, policy: Policy) -> list[str]:
@@ -261,6 +266,12 @@ def _one_line(text: str) -> str:
     return " ".join(text.split())
 
 
+def stopped(found: Review) -> str:
+    """Why the rehearsal stopped, and what that means."""
+    means = " (of this table alone: with the rows of the other sites the study may go on)" if found.alone else ""
+    return f"the rehearsal stopped: {found.failure}{means}"
+
+
 def explain(found: Review) -> list[str]:
     """The review as lines of text, warnings marked with "!"."""
     study = found.study
@@ -286,5 +297,5 @@ def explain(found: Review) -> list[str]:
         times = "once" if q.times == 1 else f"{q.times} times"
         lines.append(f"  {q.name}: {times}, {q.numbers} numbers, {what}{least}")
     if found.failure:
-        lines.append(f"! the rehearsal stopped: {found.failure}")
+        lines.append(f"! {stopped(found)}")
     return lines + [f"! {text}" for text in found.warnings]

@@ -54,10 +54,15 @@ def shown(found: Review | str | None) -> str:
         return '<p role="status">Rehearsing with this node\'s own table; nothing is sent. The button to approve comes with the result.</p>'
     if isinstance(found, str):
         return markup.mark(f"The rehearsal stopped: {found}")
-    failed = markup.mark(f"The rehearsal stopped: {found.failure}") if found.failure else ""
+    failed = markup.mark(sentence(review.stopped(found))) if found.failure else ""
     warnings = "".join(markup.mark(text) for text in found.warnings)
     fine = "" if failed or warnings else markup.mark("The rehearsal found nothing to warn of.", good=True)
     return failed + warnings + fine + markup.folded("What would leave", _questions(found))
+
+
+def sentence(text: str) -> str:
+    """A text with a capital."""
+    return text[:1].upper() + text[1:]
 
 
 def _questions(found: Review) -> str:
