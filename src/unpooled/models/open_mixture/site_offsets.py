@@ -171,7 +171,9 @@ def varied_references(starts: Sequence[Start], rows: float, name: str) -> list[S
     plain, moved = (_ranked(starts, is_moved)[0] for is_moved in (False, True))
     best = moved.candidate
     merged = [c._replace(prior_rows=best.prior_rows) for c in merge_best_pair(best, rows)]
-    new = _starts(f"{name}-moved", [*_splits(best), *merged, plain.candidate], FIRST_OFFSET)
+    new = _starts(
+        f"{name}-moved", [*_splits(best), *merged, *_with_own_covariances(best), plain.candidate], FIRST_OFFSET
+    )
     own = _starts(f"{name}-own", _own_splits(best), FIRST_OFFSET)
     return [*kept, *(s._replace(parent=moved.id) for s in new), *own, *_starts(f"{name}-plain", [best], 0.0)]
 
@@ -186,6 +188,12 @@ def _splits(c: Candidate) -> list[Candidate]:
 def _own_splits(c: Candidate) -> list[Candidate]:
     """The mixture with one Gaussian split and weights of the clients' own, if it has common ones; one Gaussian has no weights."""
     return _splits_along(_with_own_weights(c), N_OWN_SPLITS) if c.structure == SHARED or c.size == 1 else []
+
+
+def _with_own_covariances(c: Candidate) -> list[Candidate]:
+    """The mixture with a covariance for each Gaussian, if all have one."""
+    d = c.proposal.params.means.shape[1]
+    return [c._replace(prior_rows=d + COV_PRIOR_ROWS)] if c.is_tied and c.size > 1 else []
 
 
 def _splits_along(c: Candidate, n: int) -> list[Candidate]:
