@@ -12,12 +12,14 @@ import unpooled as up
 from unpooled.errors import DataWarning
 from unpooled.maths import gaussian
 from unpooled.maths.mixture import Params
+from unpooled.models.open_mixture.candidates import GAUSSIANS
 from unpooled.models.open_mixture.client_weights import Proposal
 from unpooled.models.open_mixture.constants import GOLDEN_RATIO
 from unpooled.models.open_mixture.descriptions import describe
+from unpooled.models.open_mixture.initial import gaussian_candidate, split_along
 from unpooled.models.open_mixture.questions import FACTOR
 from unpooled.models.open_mixture.site_offsets import find_offsets
-from unpooled.models.open_mixture.site_questions import Reference, align, check_offsets
+from unpooled.models.open_mixture.site_questions import Reference, _first_move, align, check_offsets
 
 CENTRES = np.array([[0.0, 0.0, 0.0], [5.0, 0.0, 1.0], [0.0, 5.0, -1.0], [5.0, 5.0, 0.0]])
 NAMES = [f"c{i}" for i in range(10)]
@@ -51,6 +53,46 @@ def test_clusters_are_seen_through_offsets(skewed):
     found = np.stack([model.client_offsets_[name] for name in NAMES])
     truth = 0.6 * OFFSETS * [1.0, 1.0, 0.0]
     assert np.corrcoef((found - found.mean(0))[:, :2].ravel(), (truth - truth.mean(0))[:, :2].ravel())[0, 1] > 0.9
+
+
+def test_clusters_are_seen_through_offsets_of_correlated_columns():
+    """Offsets are long beside the narrow directions of the clusters, and clients differ in weights along a wide one."""
+    rng = np.random.default_rng(0)
+    loadings = rng.normal(size=(2, 12))
+    centres = np.array([[-1.6, 0.0], [1.6, 0.5]]) @ loadings
+    classes = {name: (rng.random(60) < share).astype(int) for name, share in zip(NAMES, rng.beta(0.5, 0.5, 10))}
+    data = {
+        name: centres[y]
+        + rng.normal(size=(60, 2)) @ loadings
+        + 0.3 * rng.normal(size=(60, 12))
+        + 0.5 * rng.normal(size=12)
+        for name, y in classes.items()
+    }
+    with pytest.warns(DataWarning, match="sites differ as instruments do"):
+        model = up.OpenMixture(random_state=0).fit(data)
+    assert index(model, classes) > 0.6
+
+
+def test_where_clients_have_their_own_weights_differences_along_the_means_are_no_offsets():
+    params = Params(
+        np.array([0.5, 0.5]), np.array([[-3.0, 0.0], [3.0, 0.0]]), gaussian.pack_triangle(np.stack([np.eye(2)] * 2))
+    )
+    variance = np.full(2, 0.09)
+    own = Reference(Proposal(params, np.zeros((0, 2))), variance, np.zeros(2), np.zeros(2))
+    x = np.array([[1.0, 0.4], [3.0, 0.6]])
+    first = _first_move(own, x, np.ones(2), None).offset
+    assert_allclose(first, [2.0 * 0.09 / (0.09 + 9.0), 0.5], rtol=1e-10)
+    common = own._replace(proposal=own.proposal._replace(topics=params.weights[None]))
+    assert_allclose(_first_move(common, x, np.ones(2), None).offset, [2.0, 0.5], rtol=1e-12)
+
+
+def test_a_gaussian_is_split_along_its_own_axes():
+    c = gaussian_candidate("full-1", GAUSSIANS, "full", np.ones(1), np.zeros((1, 2)), np.diag([4.0, 1.0])[None])
+    for axis, variance in enumerate((4.0, 1.0)):
+        params = split_along(c, 0, axis).proposal.params
+        spread = np.abs(params.means).max(0)
+        assert_allclose(spread, np.eye(2)[axis] * np.sqrt(2 / np.pi * variance), atol=1e-12)
+        assert_allclose(gaussian.full_covs(params, "full")[0] + np.diag(spread**2), np.diag([4.0, 1.0]), rtol=1e-4)
 
 
 @pytest.mark.slow

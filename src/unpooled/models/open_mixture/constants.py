@@ -126,8 +126,9 @@ ROWS_OF_EVIDENCE = 75.0  # more rows hardly make the number of clusters more cer
 
 N_ALIGN_SIZES = 5  # numbers of clusters of the mixtures that sites are aligned to
 MAX_FULL_COLUMNS = 32  # with more columns these have diagonal covariances: answers would be too long
-ALIGN_ROUNDS = 6  # SUMs over these mixtures, per pass
-N_VARIATIONS = 2  # passes in which a Gaussian of the best mixture is split, or two are merged
+ALIGN_ROUNDS = 5  # SUMs over these mixtures, per pass
+N_VARIATIONS = 3  # passes in which a Gaussian of the best mixture is split, or two are merged
+N_OWN_SPLITS = 8  # splits that get weights of clients' own where the best mixture has common ones
 CHECK_FOLDS = 5  # parts of a client's rows, each held out in turn
 CHECK_STEPS = 10  # EM steps on a client's weights and offset without them
 ALIGN_STEPS = 2  # EM steps on a client's weights and offset, per round

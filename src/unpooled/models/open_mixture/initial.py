@@ -158,10 +158,25 @@ def as_components(c: Candidate, rows: float) -> merging.Components:
 
 def split_gaussian(c: Candidate, k: int) -> Candidate:
     """The mixture with one Gaussian cut in halves across its longest axis, over that of the mean covariance within clusters."""
+    cov = gaussian.full_covs(c.proposal.params, c.shape)[k]
+    variance, axes = eigh(cov, gaussian.unpack_triangle(pooled_covariance(c)))
+    return _halved(c, k, HALF_MEAN * cov @ axes[:, -1] / np.sqrt(variance[-1]))
+
+
+def split_along(c: Candidate, k: int, axis: int) -> Candidate:
+    """The mixture with one Gaussian cut in halves across one of its own principal axes; 0 is the longest.
+
+    Where all Gaussians have one covariance, no axis is longer than another over the mean covariance within clusters. The classes of
+    correlated columns differ most along the long ones.
+    """
+    variance, axes = np.linalg.eigh(gaussian.full_covs(c.proposal.params, c.shape)[k])
+    return _halved(c, k, HALF_MEAN * np.sqrt(max(variance[-1 - axis], 0.0)) * axes[:, -1 - axis])
+
+
+def _halved(c: Candidate, k: int, away: np.ndarray) -> Candidate:
+    """The mixture with Gaussian k in two halves, whose means are `away` (d,) from its own."""
     params = c.proposal.params
     covs = gaussian.full_covs(params, c.shape)
-    variance, axes = eigh(covs[k], gaussian.unpack_triangle(pooled_covariance(c)))
-    away = HALF_MEAN * covs[k] @ axes[:, -1] / np.sqrt(variance[-1])
     half_cov = covs[k] - np.outer(away, away)
     others = np.arange(len(covs)) != k
     weights = np.append(params.weights[others], np.repeat(params.weights[k] / 2, 2))

@@ -4,8 +4,9 @@ Sends, before the rounds of `OpenMixture`, SUMs over reference mixtures (`open_m
 out (`open_mixture.check_offsets`) and one TELL of the choice (`open_mixture.keep_offsets`). There are several passes:
 
 1. Mixtures of several sizes, with and without offsets, where clients have weights of their own and where all have the same. If weights
-   are the same, offsets start as the differences of the clients' means; otherwise at 0.
-2. The best ones, and variations of them: a Gaussian split, two merged, with offsets or without.
+   are the same, offsets start as the differences of the clients' means; otherwise as the part of them that weights do not explain.
+2. The best ones, and variations of them: a Gaussian split, two merged, with offsets or without; if weights are the same, also a Gaussian
+   split and weights of the clients' own.
 3. The best mixture without offsets, the best one with them, and that without them and with scales as well.
 
 Mixtures are compared by their evidence for all rows: BIC, where offsets and scales are random effects that are integrated out (Laplace's
@@ -27,6 +28,7 @@ from unpooled.errors import DataWarning
 from unpooled.federation import Federation
 from unpooled.maths import gaussian
 from unpooled.models.open_mixture.candidates import (
+    GAUSSIANS,
     SHARED,
     Candidate,
     gaussian_m_step,
@@ -46,6 +48,7 @@ from unpooled.models.open_mixture.constants import (
     MIN_LOG_SCALE,
     MIN_OFFSET,
     N_ALIGN_SIZES,
+    N_OWN_SPLITS,
     N_VARIATIONS,
     TIED_ROWS,
 )
@@ -56,6 +59,7 @@ from unpooled.models.open_mixture.initial import (
     local_components,
     merge_best_pair,
     merge_path,
+    split_along,
     split_gaussian,
     without_client_means,
 )
@@ -160,16 +164,53 @@ def varied_references(starts: Sequence[Start], rows: float, name: str) -> list[S
     """The best references so far, and variations of the best two.
 
     These are the best one with offsets after one Gaussian was split, or two were merged, and each of the best two as the other is: with
-    offsets, or without.
+    offsets, or without. If clients have the same weights in it, offsets hide that they hold different clusters; so it is also split with
+    weights of the clients' own, whose offsets start anew.
     """
     kept = [s for moved in (False, True) for s in _ranked(starts, moved)[:N_ALIGN_SIZES]]
     plain, moved = (_ranked(starts, is_moved)[0] for is_moved in (False, True))
     best = moved.candidate
-    largest = np.argsort(-to_numpy(best.proposal.params.weights))[:N_ALIGN_SIZES]
     merged = [c._replace(prior_rows=best.prior_rows) for c in merge_best_pair(best, rows)]
-    variations = [*(split_gaussian(best, int(k)) for k in largest), *merged, plain.candidate]
-    new = _starts(f"{name}-moved", variations, FIRST_OFFSET)
-    return [*kept, *(s._replace(parent=moved.id) for s in new), *_starts(f"{name}-plain", [best], 0.0)]
+    new = _starts(
+        f"{name}-moved", [*_splits(best), *merged, *_with_own_covariances(best), plain.candidate], FIRST_OFFSET
+    )
+    own = _starts(f"{name}-own", _own_splits(best), FIRST_OFFSET)
+    return [*kept, *(s._replace(parent=moved.id) for s in new), *own, *_starts(f"{name}-plain", [best], 0.0)]
+
+
+def _splits(c: Candidate) -> list[Candidate]:
+    """The mixture with one Gaussian split; if all have one covariance, across several of its axes."""
+    if c.is_tied or c.size == 1:
+        return _splits_along(c, min(c.size, N_ALIGN_SIZES) if c.structure == SHARED else N_ALIGN_SIZES)
+    return [split_gaussian(c, int(k)) for k in _largest(c)]
+
+
+def _own_splits(c: Candidate) -> list[Candidate]:
+    """The mixture with one Gaussian split and weights of the clients' own, if it has common ones; one Gaussian has no weights."""
+    return _splits_along(_with_own_weights(c), N_OWN_SPLITS) if c.structure == SHARED or c.size == 1 else []
+
+
+def _with_own_covariances(c: Candidate) -> list[Candidate]:
+    """The mixture with a covariance for each Gaussian, if all have one."""
+    d = c.proposal.params.means.shape[1]
+    return [c._replace(prior_rows=d + COV_PRIOR_ROWS)] if c.is_tied and c.size > 1 else []
+
+
+def _splits_along(c: Candidate, n: int) -> list[Candidate]:
+    """Up to n mixtures with one Gaussian split: the largest ones across their longest axis, then across the next.
+
+    The halves of a single Gaussian have one covariance at first.
+    """
+    largest = _largest(c)
+    prior_rows = TIED_ROWS if c.size == 1 else c.prior_rows
+    n = min(n, len(largest) * c.proposal.params.means.shape[1])
+    splits = [split_along(c, int(largest[i % len(largest)]), i // len(largest)) for i in range(n)]
+    return [split._replace(prior_rows=prior_rows) for split in splits]
+
+
+def _largest(c: Candidate) -> np.ndarray:
+    """The Gaussians with most rows."""
+    return np.argsort(-to_numpy(c.proposal.params.weights))[:N_ALIGN_SIZES]
 
 
 def last_references(starts: Sequence[Start], varies: np.ndarray) -> list[Start]:
@@ -219,6 +260,11 @@ def _mixtures(descriptions: Mapping[str, Description]) -> list[Candidate]:
 def _in_common(c: Candidate) -> Candidate:
     """The mixture with the same weights at all clients: one topic of all its Gaussians."""
     return c._replace(structure=SHARED, proposal=c.proposal._replace(topics=c.proposal.params.weights[None]))
+
+
+def _with_own_weights(c: Candidate) -> Candidate:
+    """The mixture with weights of clients' own."""
+    return c._replace(structure=GAUSSIANS, proposal=c.proposal._replace(topics=np.zeros((0, c.size))))
 
 
 def _within(c: Candidate) -> np.ndarray:

@@ -150,17 +150,32 @@ def _aligned(reference: Reference, x: Array, move: Any) -> Array:
 
 
 def _first_move(reference: Reference, x: Array, w: Array, found: Any) -> Move:
-    """The move that was found before, if any; else the client's mean minus that of all rows, if clients share weights; else 0."""
+    """The move that was found before, if any; else what the difference of the client's mean from that of all rows says of it."""
     nothing = np.zeros((*w.shape[:-1], x.shape[-1]))
     if not reference.has_offsets:
         return Move(nothing, nothing)
     if found is not None:
         return Move(*found)
-    if not len(reference.proposal.topics):
-        return Move(nothing, nothing)
     seen = w[..., None] * ~np.isnan(x)
     away = np.where(np.isnan(x), 0.0, x - reference.centre)
-    return Move((seen * away).sum(-2) / np.maximum(seen.sum(-2), TINY), nothing)
+    mean = (seen * away).sum(-2) / np.maximum(seen.sum(-2), TINY)
+    return Move(_likely_offset(reference, mean), nothing)
+
+
+def _likely_offset(reference: Reference, mean: Array) -> Array:
+    """The offset (..., d) that the difference of a client's mean from that of all rows leads to expect.
+
+    If clients share weights it is this difference. If they have their own, it is the sum of the offset and of what the clients' weights
+    make of the clusters' means; both are taken as normal, the second with the covariance of the means. So differences along the clusters'
+    means are weights, and those along directions in which clusters do not differ are offsets.
+    """
+    if len(reference.proposal.topics):
+        return mean
+    params = reference.proposal.params
+    away = params.means - params.weights @ params.means
+    variance = np.diag(np.maximum(reference.variance, TINY))
+    between = (away.T * params.weights) @ away
+    return mean @ np.linalg.solve(variance + between, variance)
 
 
 def _new_move(reference: Reference, stats: Stats, move: Move, shape: str) -> tuple[Move, Move, Array]:
