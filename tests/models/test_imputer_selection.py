@@ -53,6 +53,16 @@ def fitted(x, **more):
         return imputer(**more).fit(x, by=np.arange(len(x)) % 3)
 
 
+def asked_about(x):
+    """Names of the sums of a fit of two clients."""
+    fed = up.federate({"a": x[:150], "b": x[150:]})
+    asked = []
+    answers = fed.sum
+    fed.sum = lambda question, down: asked.append(question.name) or answers(question, down)
+    imputer().fit(fed)
+    return asked
+
+
 def foretold(x, row, column):
     """All standardised columns as the others than this one foretell them in one row, gap by gap."""
     there = ~np.isnan(x[row]) & (np.arange(D) != column)
@@ -141,11 +151,7 @@ def test_it_warns_and_names_the_columns():
 def test_columns_with_few_gaps_are_not_asked_about():
     x = rows(0)
     x[:9, 1] = np.nan
-    fed = up.federate({"a": x[:200], "b": x[200:]})
-    asked = []
-    answers = fed.sum
-    fed.sum = lambda question, down: asked.append(question.name) or answers(question, down)
-    imputer().fit(fed)
+    asked = asked_about(x)
     assert "mixture_imputer.e_step" in asked
     assert "mixture_imputer.gaps" not in asked
 
@@ -168,11 +174,7 @@ def test_empty_rows_do_not_hide_that_a_sum_is_one_row():
     x[:80] = np.nan
     x[80, 1] = np.nan
     assert gap_counts(looked_at(x, np.ones(300), range(D))).gaps.max() <= 1
-    fed = up.federate({"a": x[:150], "b": x[150:]})
-    asked = []
-    answers = fed.sum
-    fed.sum = lambda question, down: asked.append(question.name) or answers(question, down)
-    imputer().fit(fed)
+    asked = asked_about(x)
     assert "mixture_imputer.gap_counts" in asked
     assert "mixture_imputer.gaps" not in asked
 

@@ -94,11 +94,7 @@ def gap_sums(single: Params, x: np.ndarray, rows: Looked, columns: Sequence[int]
         Their places among the embedded columns.
     """
     some = np.array(columns, dtype=int)
-    mean = to_numpy(single.means)[0]
-    cov = gaussian.unpack_triangle(to_numpy(single.covs))[0]
-    scale = np.sqrt(np.diag(cov))
-    filled = (missing.impute(single, x, "full") - mean) / scale
-    precision = np.linalg.inv(cov / np.outer(scale, scale) + ROUNDING * np.eye(len(scale)))
+    filled, precision = _standardised(single, x)
     found = _patterns(np.isnan(x), precision)
     residuals = np.zeros_like(filled)  # of each value, from what the others of its row foretell
     for p in found:
@@ -111,11 +107,29 @@ def gap_sums(single: Params, x: np.ndarray, rows: Looked, columns: Sequence[int]
         by = (rows.values[p.rows] * residuals[p.rows]).sum(axis=0)
         foretold[0][:, p.gaps] -= (p.slopes[:, some] * by).T
     foretold[:, np.arange(len(some)), some] = np.einsum("hnj,nj->hj", either, own)
-    squares = np.einsum("hnj,nj->hj", either, own**2)
-    values = filled[:, some]
-    spread = np.stack([(rows.values * np.abs(values)).sum(axis=0), (rows.values * values**2).sum(axis=0)])
-    moments = gaussian.pack_triangle((filled * rows.w[:, None]).T @ filled)
-    return GapSums(either.sum(axis=1), foretold, squares, spread, np.asarray(rows.w.sum()), rows.w @ filled, moments)
+    return GapSums(
+        rows=either.sum(axis=1),
+        foretold=foretold,
+        squares=np.einsum("hnj,nj->hj", either, own**2),
+        spread=_spread(filled[:, some], rows.values),
+        all=np.asarray(rows.w.sum()),
+        filled=rows.w @ filled,
+        moments=gaussian.pack_triangle((filled * rows.w[:, None]).T @ filled),
+    )
+
+
+def _standardised(single: Params, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(rows (n, e) with gaps filled, inverse covariance) in standard deviations from the mean of one Gaussian."""
+    mean = to_numpy(single.means)[0]
+    cov = gaussian.unpack_triangle(to_numpy(single.covs))[0]
+    scale = np.sqrt(np.diag(cov))
+    filled = (missing.impute(single, x, "full") - mean) / scale
+    return filled, np.linalg.inv(cov / np.outer(scale, scale) + ROUNDING * np.eye(len(scale)))
+
+
+def _spread(values: np.ndarray, weights: np.ndarray) -> np.ndarray:  # (2, j)
+    """Weighted sums of absolute values (n, j), and of squares."""
+    return np.stack([(weights * np.abs(values)).sum(axis=0), (weights * values**2).sum(axis=0)])
 
 
 def _patterns(gaps: np.ndarray, precision: np.ndarray) -> list[_Pattern]:
