@@ -43,6 +43,12 @@ class Candidate(NamedTuple):
         n_topics, n_gaussians = self.proposal.topics.shape
         return n_gaussians if self.structure in (GAUSSIANS, SHARED) else n_topics
 
+    def in_common(self) -> Candidate:
+        """The same Gaussians with the same weights at all clients."""
+        return self._replace(
+            structure=SHARED, proposal=self.proposal._replace(topics=self.proposal.params.weights[None])
+        )
+
     @property
     def is_tied(self) -> bool:
         """Whether all Gaussians have one covariance."""

@@ -186,7 +186,13 @@ def _halved(c: Candidate, k: int, away: np.ndarray) -> Candidate:
 
 
 def split_widest(c: Candidate, n_splits: int) -> list[Candidate]:
-    """The candidate with one Gaussian split, for each of those that are widest over the mean covariance within clusters."""
+    """The candidate with one Gaussian split, for each of those that are widest over the mean covariance within clusters.
+
+    A single Gaussian is as wide as that in all directions: it is split across its own longest axes.
+    """
+    if c.size == 1:
+        axes = range(min(n_splits, c.proposal.params.means.shape[1]))
+        return [split_along(c, 0, axis)._replace(id=f"{c.id}+{axis}") for axis in axes]
     within = gaussian.unpack_triangle(pooled_covariance(c))
     widths = [eigh(cov, within, eigvals_only=True)[-1] for cov in gaussian.full_covs(c.proposal.params, c.shape)]
     widest = np.argsort(widths)[::-1][:n_splits]

@@ -146,7 +146,7 @@ def _after_search(phase: Search, state: State, fed: Federation) -> State:
     both = (atoms, gaussians) if gaussians else (atoms,)
     held = holder_sums(fed, both, state.units.option)
     if gaussians and all(h.n_clusters == 1 for h in held):
-        return _split_or_share(Split((atoms._replace(validated=False),)), state, fed)
+        return _split_or_share(Split((atoms._replace(validated=False),), found=gaussians), state, fed)
     merges = [agglomerate(h.sums) for h in held]
     counts = client_counts(fed, both, merges, state.min_count, state.units.option)
     rng = fed.journal.rng
@@ -251,6 +251,7 @@ class Split(NamedTuple):
 
     candidates: tuple[Candidate, ...]  # one
     round: int = 0
+    found: Candidate | None = None  # the best Gaussians of the search, which go on beside those that the server fits
 
     def next(self, state: State, fed: Federation) -> State:
         """Split clusters, or go on to shared weights, every few rounds."""
@@ -265,7 +266,10 @@ def _split_or_share(phase: Split, state: State, fed: Federation) -> State:
     shapes = [path.shape for path in state.paths]
     mixtures = server_mixtures(atoms, state.centres, state.rows, shapes, fed.journal.rng)
     pool = {id: mixture for id, (mixture, _) in mixtures.items()}
-    return state._replace(phase=Shared(first_shared(mixtures, shapes), pool), evaluated={})
+    first = first_shared(mixtures, shapes)
+    if phase.found is not None:
+        first += (phase.found.in_common()._replace(id=f"search-{phase.found.id}"),)
+    return state._replace(phase=Shared(first, pool), evaluated={})
 
 
 @message("open_mixture.Shared")

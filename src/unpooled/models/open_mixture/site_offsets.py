@@ -155,8 +155,8 @@ def first_references(descriptions: Mapping[str, Description]) -> list[Start]:
     """Mixtures of several sizes, with and without offsets, with weights of clients' own and in common."""
     as_they_are = _mixtures(descriptions)
     centred = _mixtures(without_client_means(descriptions)[0])
-    plain = [*as_they_are, *map(_in_common, as_they_are)]
-    moved = [*as_they_are, *map(_in_common, centred)]
+    plain = [*as_they_are, *(c.in_common() for c in as_they_are)]
+    moved = [*as_they_are, *(c.in_common() for c in centred)]
     return [*_starts("first-plain", plain, 0.0), *_starts("first-moved", moved, FIRST_OFFSET)]
 
 
@@ -257,11 +257,6 @@ def _mixtures(descriptions: Mapping[str, Description]) -> list[Candidate]:
     ]
 
 
-def _in_common(c: Candidate) -> Candidate:
-    """The mixture with the same weights at all clients: one topic of all its Gaussians."""
-    return c._replace(structure=SHARED, proposal=c.proposal._replace(topics=c.proposal.params.weights[None]))
-
-
 def _with_own_weights(c: Candidate) -> Candidate:
     """The mixture with weights of clients' own."""
     return c._replace(structure=GAUSSIANS, proposal=c.proposal._replace(topics=np.zeros((0, c.size))))
@@ -282,7 +277,7 @@ def _updated(start: Start, answer: Aligned) -> Start:
     penalty = parameter_penalty(start.candidate, float(answer.stats.rows)) + n_variances * np.log(clients)
     bic = -2 * float(answer.stats.loglik) + penalty + float(answer.penalty)
     c = start.candidate._replace(proposal=gaussian_m_step(start.candidate, answer.stats), bic=bic)
-    c = _in_common(c) if c.structure == SHARED else c
+    c = c.in_common() if c.structure == SHARED else c
     within = _within(c)
     variance = np.clip(to_numpy(answer.squares) / clients, 1e-6 * within, MAX_OFFSET**2 * within)
     log_variance = np.clip(to_numpy(answer.log_squares) / clients, 1e-6, MAX_LOG_SCALE**2)
