@@ -11,7 +11,14 @@ from unpooled.arrays import to_numpy
 from unpooled.maths import gaussian, mixture
 from unpooled.maths.mixture import Params, Stats
 from unpooled.models.open_mixture.client_weights import Proposal
-from unpooled.models.open_mixture.constants import CLUSTER_PENALTY, COST_DIGITS, COV_PRIOR_ROWS, TIED_ROWS, TINY
+from unpooled.models.open_mixture.constants import (
+    CLUSTER_PENALTY,
+    COST_DIGITS,
+    COV_PRIOR_ROWS,
+    OPTIMUM_GAIN,
+    TIED_ROWS,
+    TINY,
+)
 from unpooled.models.open_mixture.covariances import least_variance, shrink
 from unpooled.models.open_mixture.questions import CandidateStats
 from unpooled.tree import message
@@ -154,11 +161,13 @@ def best_of_each_size(candidates: Sequence[Candidate], n_kept: int) -> list[Cand
     return [c for ranked in kept.values() for c in ranked[:n_kept]]
 
 
-def by_size(candidates: Sequence[Candidate], rows: float) -> list[list[Candidate]]:
+def by_size(
+    candidates: Sequence[Candidate], rows: float, fewest: float = np.inf, least_gain: float = OPTIMUM_GAIN
+) -> list[list[Candidate]]:
     """Groups of candidates, the one with the lowest cost first; in each the best local optimum first, then the one with the lowest cost.
 
-    A group has one candidate; but where rows are too few for the likelihood to choose among local optima (see `is_better`), those of one
-    size are a group.
+    A group has one candidate; but where rows are too few for the likelihood to choose among local optima (see `best_optimum`), those of
+    one size are a group.
     """
     groups: dict[tuple[str, int | str], list[Candidate]] = {}
     for c in candidates:
@@ -166,21 +175,27 @@ def by_size(candidates: Sequence[Candidate], rows: float) -> list[list[Candidate
     found = []
     for group in groups.values():
         lowest = lowest_cost(group, 1)[0]
-        optimum = min(group, key=_log_volume) if has_few_rows(lowest, rows) else lowest
+        optimum = best_optimum(group, rows, fewest, least_gain)
         found.append([optimum] if optimum is lowest else [optimum, lowest])
     return sorted(found, key=lambda group: round(group[-1].cost, COST_DIGITS))
 
 
-def is_better(c: Candidate, other: Candidate, rows: float) -> bool:
-    """Whether one of two candidates of the same size and type is the better local optimum.
+def best_optimum(
+    candidates: Sequence[Candidate], rows: float, fewest: float, least_gain: float = OPTIMUM_GAIN
+) -> Candidate:
+    """The best local optimum among candidates of one size and type; `fewest` is the cost of the mixture with fewest Gaussians.
 
-    The one with the lower BIC; but where a Gaussian has fewer rows than its covariance has numbers, likelihoods compare how covariances
-    follow chance and tails. There it is the one with the smaller determinant of the mean covariance within clusters (Wilks' criterion;
-    Friedman and Rubin, 1967), which all rows determine.
+    It is the one with the lowest cost; but where a Gaussian has fewer rows than its covariance has numbers, likelihoods compare how
+    covariances follow chance and tails. There it is the one with the smallest determinant of the mean covariance within clusters (Wilks'
+    criterion; Friedman and Rubin, 1967), which all rows determine, of those that gain nearly as much over fewer Gaussians as the
+    one with the lowest cost: at least its share `least_gain`. A Gaussian that collapses onto two rows makes the determinant small, too, but
+    gains nothing.
     """
-    if has_few_rows(c, rows):
-        return _log_volume(c) < _log_volume(other)
-    return c.cost < other.cost
+    lowest = lowest_cost(candidates, 1)[0]
+    if not has_few_rows(lowest, rows):
+        return lowest
+    enough = fewest - least_gain * (fewest - lowest.cost) if np.isfinite(fewest) else np.inf
+    return min((c for c in candidates if c is lowest or c.cost <= enough), key=_log_volume)
 
 
 def has_few_rows(c: Candidate, rows: float) -> bool:

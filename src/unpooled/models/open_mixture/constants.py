@@ -41,6 +41,8 @@ N_SPLITS = 2  # in Search, candidates with one of this many wide Gaussians split
 SEPARATE_SHAPES = 8
 # of BIC, per Gaussian ("very strong" evidence): corrects for testing every cluster at every client
 CLUSTER_PENALTY = 10.0
+# share of what the best local optimum gains in BIC over fewest Gaussians, from which others of its size may be preferred where rows are few
+OPTIMUM_GAIN = 0.75
 
 # ---- atoms ----
 
@@ -125,6 +127,8 @@ ROWS_OF_EVIDENCE = 75.0  # more rows hardly make the number of clusters more cer
 # ---- offsets and scales of sites ----
 
 N_ALIGN_SIZES = 5  # numbers of clusters of the mixtures that sites are aligned to
+N_ALIGN_KEPT = 3  # of them that go on after a pass, beside the best one of each kind
+N_HALVES = 2  # axes across which a single Gaussian is split
 MAX_FULL_COLUMNS = 32  # with more columns these have diagonal covariances: answers would be too long
 ALIGN_ROUNDS = 5  # SUMs over these mixtures, per pass
 N_VARIATIONS = 3  # passes in which a Gaussian of the best mixture is split, or two are merged
@@ -137,6 +141,7 @@ FIRST_OFFSET, MAX_OFFSET = 0.3, 0.6
 MIN_OFFSET = 0.15  # columns with smaller offsets are not named; if all are smaller, there are none
 FIRST_LOG_SCALE, MAX_LOG_SCALE = 0.2, 0.4  # standard deviation of logarithms of scales: at the start, and at most
 MIN_LOG_SCALE = 0.1  # columns with smaller ones are not named; if all are smaller, there are none
+MAX_SCALE_COLUMNS = 64  # columns whose scales are compared with each other
 CLEAR_NATS = 3.0  # log evidence that offsets, and then scales, must gain, also of rows held out: 20 to 1
 
 # ---- new clients ----

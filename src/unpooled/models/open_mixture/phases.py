@@ -279,26 +279,36 @@ class Shared(NamedTuple):
     candidates: tuple[Candidate, ...]
     pool: dict[str, Candidate]  # id -> starting point that the server found, for every type and size
     round: int = 0
+    fewest: float = np.inf  # cost of the fewest Gaussians with full covariances, known after the first refinement
 
     def next(self, state: State, fed: Federation) -> State:
         """Refine in some rounds, and keep the best after the last."""
         if self.round == SHARED_ROUNDS:
-            return state._replace(phase=Refit((by_size(self.candidates, state.rows)[0][0],)))
+            return state._replace(phase=Refit((by_size(self.candidates, state.rows, self.fewest)[0][0],)))
         if self.round not in REFINE_ROUNDS[:-1]:
             return state
+        fewest = self.fewest if np.isfinite(self.fewest) else _cost_of_fewest(self.candidates)
         tied = best_of_each_size([c for c in self.candidates if c.is_tied], N_TIED_KEPT)
         free = [c for c in self.candidates if not c.is_tied]
-        ranked = [by_size(group, state.rows)[:N_KEPT] for group in _competitions(free, self.round) if group]
+        ranked = [
+            by_size(group, state.rows, fewest, 0.0)[:N_KEPT] for group in _competitions(free, self.round) if group
+        ]
         kept = [c for groups in ranked for group in groups for c in group]
         new = [c for groups in ranked for c in _variants(groups[0][-1], self._neighbours, state)]
         if self.round >= TIED_ROUNDS:
             tied = [c._replace(prior_rows=COV_PRIOR_ROWS) for c in tied]
-        return state._replace(phase=self._replace(candidates=(*kept, *new, *tied)))
+        return state._replace(phase=self._replace(candidates=(*kept, *new, *tied), fewest=fewest))
 
     def _neighbours(self, c: Candidate) -> list[Candidate]:
         """Candidates with one cluster less or more."""
         ids = [f"{c.shape}-{k}" for k in range(c.size - 1, c.size + 2)]
         return [self.pool[id] for id in ids if id in self.pool]
+
+
+def _cost_of_fewest(candidates: Sequence[Candidate]) -> float:
+    """The cost of the mixture with full covariances that has fewest Gaussians."""
+    full = ((c.size, c.cost) for c in candidates if c.shape == "full")
+    return min(full, default=(0, np.inf))[1]
 
 
 # ---- the last phases ----

@@ -16,7 +16,7 @@ import numpy as np
 from unpooled.arrays import to_numpy
 from unpooled.maths import gaussian, local_mixture
 from unpooled.maths.mixture import Params
-from unpooled.models.open_mixture.candidates import SHARED, Candidate, gaussian_candidate, has_few_rows, is_better
+from unpooled.models.open_mixture.candidates import SHARED, Candidate, best_optimum, gaussian_candidate, has_few_rows
 from unpooled.models.open_mixture.client_weights import Proposal
 from unpooled.models.open_mixture.constants import (
     COST_DIGITS,
@@ -200,7 +200,8 @@ def _fit_downwards(mixtures: ScoredMixtures, x: np.ndarray, w: np.ndarray, shape
             break
         id = f"{shape}-{current.size - 1}"
         current = _as_candidate(id, fit)
-        if id not in mixtures or is_better(current, mixtures[id][0], len(x)):
+        fewest = mixtures[f"{shape}-1"][1] if f"{shape}-1" in mixtures else np.inf
+        if id not in mixtures or best_optimum([mixtures[id][0], current], len(x), fewest) is current:
             mixtures[id] = current, fit.bic
 
 
@@ -231,7 +232,8 @@ def _from_centres(c: Candidate, centres: Centres, labels: np.ndarray) -> Candida
 
 def first_shared(mixtures: ScoredMixtures, shapes: Sequence[str]) -> tuple[Candidate, ...]:
     """The first candidates: for each covariance type the best number on the sample, and numbers above and below."""
-    ids = [id for shape in shapes for k in initial_sizes(_best_size(mixtures, shape)) for id in ids_of(shape, k)]
+    best = {shape: _best_size(mixtures, shape) for shape in shapes}
+    ids = [id for shape, k in best.items() for size in (k + 1, *initial_sizes(k)) for id in ids_of(shape, size)]
     return tuple(mixtures[id][0] for id in ids if id in mixtures)
 
 

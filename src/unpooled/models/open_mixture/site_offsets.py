@@ -1,7 +1,8 @@
 """Offsets and scales of sites: every client's rows may be moved and stretched, as another instrument does it.
 
 Sends, before the rounds of `OpenMixture`, SUMs over reference mixtures (`open_mixture.align`), one SUM of log-likelihoods of rows held
-out (`open_mixture.check_offsets`) and one TELL of the choice (`open_mixture.keep_offsets`). There are several passes:
+out (`open_mixture.check_offsets`), if scales seem to be there one more (see `scale_direction`) and one TELL of the choice
+(`open_mixture.keep_offsets`). There are several passes:
 
 1. Mixtures of several sizes, with and without offsets, where clients have weights of their own and where all have the same. If weights
    are the same, offsets start as the differences of the clients' means; otherwise as the part of them that weights do not explain.
@@ -47,7 +48,9 @@ from unpooled.models.open_mixture.constants import (
     MAX_OFFSET,
     MIN_LOG_SCALE,
     MIN_OFFSET,
+    N_ALIGN_KEPT,
     N_ALIGN_SIZES,
+    N_HALVES,
     N_OWN_SPLITS,
     N_VARIATIONS,
     TIED_ROWS,
@@ -63,6 +66,7 @@ from unpooled.models.open_mixture.initial import (
     split_gaussian,
     without_client_means,
 )
+from unpooled.models.open_mixture.scale_direction import scales_show_clusters
 from unpooled.models.open_mixture.site_questions import Aligned, Reference, align, check_offsets, keep_offsets
 
 # a column has scales where the least variance of a client is above this share of the mean, and above rounding errors
@@ -110,6 +114,8 @@ def find_offsets(
     by_offsets = gain[0, 1]
     by_scales = gain[1, 2]
     log_scale = _at_least(MIN_LOG_SCALE, np.sqrt(scaled.log_variance)) * (by_scales > CLEAR_NATS)
+    if log_scale.any() and scales_show_clusters(fed, scaled.id):
+        log_scale = np.zeros_like(log_scale)
     final = scaled if log_scale.any() else moved
     scale = _at_least(MIN_OFFSET, np.sqrt(final.variance / _within(final.candidate)))
     is_clear = gain[0, 2 if log_scale.any() else 1] > CLEAR_NATS
@@ -152,11 +158,14 @@ def _references(starts: Sequence[Start], centre: np.ndarray) -> tuple[Reference,
 
 
 def first_references(descriptions: Mapping[str, Description]) -> list[Start]:
-    """Mixtures of several sizes, with and without offsets, with weights of clients' own and in common."""
+    """Mixtures of several sizes, with and without offsets, with weights of clients' own and in common, and a Gaussian in halves.
+
+    The halves of one Gaussian are for two clusters of different covariance, which merged components may not show.
+    """
     as_they_are = _mixtures(descriptions)
     centred = _mixtures(without_client_means(descriptions)[0])
-    plain = [*as_they_are, *(c.in_common() for c in as_they_are)]
-    moved = [*as_they_are, *(c.in_common() for c in centred)]
+    plain = [*as_they_are.sizes, *(c.in_common() for c in (*as_they_are.sizes, *as_they_are.halves))]
+    moved = [*as_they_are.sizes, *(c.in_common() for c in (*centred.sizes, *centred.halves))]
     return [*_starts("first-plain", plain, 0.0), *_starts("first-moved", moved, FIRST_OFFSET)]
 
 
@@ -167,15 +176,14 @@ def varied_references(starts: Sequence[Start], rows: float, name: str) -> list[S
     offsets, or without. If clients have the same weights in it, offsets hide that they hold different clusters; so it is also split with
     weights of the clients' own, whose offsets start anew.
     """
-    kept = [s for moved in (False, True) for s in _ranked(starts, moved)[:N_ALIGN_SIZES]]
+    kept = [s for moved in (False, True) for s in _best_of_each_kind(_ranked(starts, moved))]
     plain, moved = (_ranked(starts, is_moved)[0] for is_moved in (False, True))
     best = moved.candidate
     merged = [c._replace(prior_rows=best.prior_rows) for c in merge_best_pair(best, rows)]
-    new = _starts(
-        f"{name}-moved", [*_splits(best), *merged, *_with_own_covariances(best), plain.candidate], FIRST_OFFSET
-    )
+    new = _starts(f"{name}-moved", [*_splits(best), *merged, plain.candidate], FIRST_OFFSET)
     own = _starts(f"{name}-own", _own_splits(best), FIRST_OFFSET)
-    return [*kept, *(s._replace(parent=moved.id) for s in new), *own, *_starts(f"{name}-plain", [best], 0.0)]
+    untied = _with_own_covariances(_ranked(starts, True), f"{name}-untied")
+    return [*kept, *(s._replace(parent=moved.id) for s in new), *own, *untied, *_starts(f"{name}-plain", [best], 0.0)]
 
 
 def _splits(c: Candidate) -> list[Candidate]:
@@ -190,10 +198,35 @@ def _own_splits(c: Candidate) -> list[Candidate]:
     return _splits_along(_with_own_weights(c), N_OWN_SPLITS) if c.structure == SHARED or c.size == 1 else []
 
 
-def _with_own_covariances(c: Candidate) -> list[Candidate]:
-    """The mixture with a covariance for each Gaussian, if all have one."""
-    d = c.proposal.params.means.shape[1]
-    return [c._replace(prior_rows=d + COV_PRIOR_ROWS)] if c.is_tied and c.size > 1 else []
+def _best_of_each_kind(ranked: Sequence[Start]) -> list[Start]:
+    """The best references, and the best one of each kind: with one covariance or several, and with weights in common or of clients' own.
+
+    Mixtures of few rounds are compared with others of many; without their own places all would soon be of one kind.
+    """
+    kinds: dict[tuple[str, bool], Start] = {}
+    for s in ranked:
+        if s.candidate.size > 1:
+            kinds.setdefault((s.candidate.structure, s.candidate.is_tied), s)
+    chosen = {s.id for s in (*ranked[:N_ALIGN_KEPT], *kinds.values())}
+    return [s for s in ranked if s.id in chosen]
+
+
+def _with_own_covariances(ranked: Sequence[Start], name: str) -> list[Start]:
+    """The best mixtures of one covariance with a covariance for each Gaussian instead, and the offsets that they have.
+
+    And the best one of several covariances with weights of the clients' own, if it has common ones; offsets start anew then.
+    """
+    found: list[Start] = []
+    for s in _best_of_each_kind(ranked):
+        c = s.candidate
+        if c.size > 1 and c.is_tied:
+            prior_rows = c.proposal.params.means.shape[1] + COV_PRIOR_ROWS
+            found.append(
+                s._replace(id=f"{name}-{len(found)}", parent=s.id, candidate=c._replace(prior_rows=prior_rows))
+            )
+        elif c.size > 1 and c.structure == SHARED:
+            found += _starts(f"{name}-{len(found)}", [_with_own_weights(c)], FIRST_OFFSET)
+    return found
 
 
 def _splits_along(c: Candidate, n: int) -> list[Candidate]:
@@ -244,17 +277,26 @@ def _ranked(starts: Sequence[Start], moved: bool) -> list[Start]:
     return sorted((s for s in starts if s.is_moved == moved), key=lambda s: s.candidate.cost)
 
 
-def _mixtures(descriptions: Mapping[str, Description]) -> list[Candidate]:
-    """Mixtures of several sizes that the clients' components merge into; with few rows they have one covariance."""
+class Mixtures(NamedTuple):
+    """Reference mixtures that the clients' components lead to."""
+
+    sizes: list[Candidate]  # merged into several numbers of Gaussians; with few rows they have one covariance
+    halves: list[Candidate]  # one Gaussian, split across each of its longest axes
+
+
+def _mixtures(descriptions: Mapping[str, Description]) -> Mixtures:
+    """Mixtures of the clients' components."""
     components = local_components(descriptions)
     rows = components.n.sum()
     d = components.mean.shape[1]
     path = merge_path(components, "full" if d <= MAX_FULL_COLUMNS else "diag")
-    sizes = initial_sizes(path.merges.best())[:N_ALIGN_SIZES]
-    return [
-        c._replace(prior_rows=TIED_ROWS if has_few_rows(c, rows) else d + COV_PRIOR_ROWS)
-        for c in candidates_on_path(path, sizes)
-    ]
+    own_rows = d + COV_PRIOR_ROWS
+    sizes = candidates_on_path(path, initial_sizes(path.merges.best())[:N_ALIGN_SIZES])
+    halves = [split_along(c, 0, axis) for c in candidates_on_path(path, [1]) for axis in range(min(d, N_HALVES))]
+    return Mixtures(
+        [c._replace(prior_rows=TIED_ROWS if has_few_rows(c, rows) else own_rows) for c in sizes],
+        [c._replace(prior_rows=own_rows) for c in halves],
+    )
 
 
 def _with_own_weights(c: Candidate) -> Candidate:
