@@ -42,6 +42,11 @@ def test_where_rows_are_few_the_lowest_bic_of_a_size_ranks_it_and_the_smallest_v
     many = by_size([two, three, compact], rows=1000.0)
     assert [[c.id for c in group] for group in many] == [["full-3"], ["full-2"], ["full-3-tied0"]]
 
+    gains_nothing = by_size([two, three, compact], rows=10.0, fewest=11.0)
+    assert [c.id for c in gains_nothing[0]] == ["full-3"]
+    assert [c.id for c in by_size([two, three, compact], 10.0, fewest=23.0)[0]] == ["full-3"]  # gains 11 of 15
+    assert [c.id for c in by_size([two, three, compact], 10.0, 23.0, 0.0)[0]] == ["full-3-tied0", "full-3"]
+
 
 def test_pairs_are_merged_one_after_the_other():
     params = Params(np.ones(5) / 5, CENTRES, np.ones(5))

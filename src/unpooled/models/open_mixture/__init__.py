@@ -14,9 +14,13 @@ question                              kind    answer
 ``tables.moments``                    SUM     once: number, sum and sum of squares of each column, to scale it by
 ``open_mixture.steps``                SUM     once: per column, at how many clients it has few values, and the distance of neighbouring ones
 ``open_mixture.describe``             GATHER  once: counts and means of local clusters, and scatters of the components of a local mixture
-``open_mixture.align``                SUM     24 times: statistics of mixtures with and without an offset and scale per client
+``open_mixture.align``                SUM     25 times: statistics of mixtures with and without an offset and scale per client
 ``open_mixture.check_offsets``        SUM     once: the log-likelihood of rows under the offset and scale that the client's other rows give
+``open_mixture.scale_moments``        SUM     once if scales seem to be there: moments of the logarithms of the client's scales
 ``open_mixture.keep_offsets``         TELL    once: which offsets and scales clients keep, if any; the same is described again then
+``open_mixture.assign_rows``          TELL    once if there are offsets: the clusters; rows keep their probabilities of them at the client
+``open_mixture.realign``              SUM     six times then: statistics of one Gaussian per cluster, with an offset per client
+``open_mixture.keep_realigned``       TELL    once then: the new offsets are kept; the same is described again, and the rounds start anew
 ``open_mixture.candidate_stats``      SUM     every round: sufficient statistics and log-likelihoods of all candidates
 ``open_mixture.atom_products``        SUM     once: outer products of the rows' responsibilities, and of the clients' counts
 ``open_mixture.count_atoms``          GATHER  once if clients differ: the expected number of the client's rows in every Gaussian
@@ -37,7 +41,8 @@ Reading order
 2. `phases`: the phases of a fit, in order, and what each one passes to the next.
 3. `candidates`: a candidate model, its M-step and its BIC; `covariances`: how covariances are shrunk.
 4. `descriptions` and `questions`: what clients are asked; `client_weights`: the clients' own mixing weights.
-5. `site_offsets` and `site_questions`: offsets and scales of sites, found before the rounds.
+5. `site_offsets` and `site_questions`: offsets and scales of sites, found before the rounds; `scale_direction`: which scales are clusters;
+   `realignment`: offsets that are estimated again once clusters are found.
    `initial`: the first candidates, from what clients described; `merging` and `agglomeration`: which local components are one.
 6. `grouping`, `directions`, `topics`: which Gaussians the same clients hold, and how many groups there are.
 7. `shared_weights`: the fit where clients do not differ; `several_gaussians`: which Gaussians are clusters.

@@ -25,8 +25,8 @@ N_TIED_STARTS = 3  # Shared: such candidates per size, of k-means of the clients
 N_TIED_KEPT = 3  # of them after the first rounds, per size
 SHARED_ROUNDS = 12  # Shared: Gaussian mixtures whose weights all clients share
 REFIT_ROUNDS = 4  # Refit: the chosen model on all rows
-# of the longest sequence of phases
-MAX_ROUNDS = SEARCH_ROUNDS + SPLIT_ROUNDS * MAX_SPLITS + SHARED_ROUNDS + REFIT_ROUNDS
+# of the longest sequence of phases, which comes twice where sites have offsets
+MAX_ROUNDS = 2 * (SEARCH_ROUNDS + SPLIT_ROUNDS * MAX_SPLITS + SHARED_ROUNDS + REFIT_ROUNDS)
 
 # ---- candidates ----
 
@@ -133,6 +133,7 @@ MAX_FULL_COLUMNS = 32  # with more columns these have diagonal covariances: answ
 ALIGN_ROUNDS = 5  # SUMs over these mixtures, per pass
 N_VARIATIONS = 3  # passes in which a Gaussian of the best mixture is split, or two are merged
 N_OWN_SPLITS = 8  # splits that get weights of clients' own where the best mixture has common ones
+CLUSTER_PRIOR = 4.0  # rows that the mean covariance counts as in the second alignment, per column and two more
 CHECK_FOLDS = 5  # parts of a client's rows, each held out in turn
 CHECK_STEPS = 10  # EM steps on a client's weights and offset without them
 ALIGN_STEPS = 2  # EM steps on a client's weights and offset, per round

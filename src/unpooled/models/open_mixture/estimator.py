@@ -30,6 +30,8 @@ from unpooled.models.open_mixture.constants import (
 from unpooled.models.open_mixture.descriptions import Description, all_rows_equal, describe
 from unpooled.models.open_mixture.gaps import check_columns
 from unpooled.models.open_mixture.initial import (
+    Centres,
+    MergePath,
     candidates_on_path,
     initial_atoms,
     initial_sizes,
@@ -39,9 +41,11 @@ from unpooled.models.open_mixture.initial import (
 )
 from unpooled.models.open_mixture.mixed_columns import MixedState
 from unpooled.models.open_mixture.new_clients import with_new_clusters
-from unpooled.models.open_mixture.phases import Done, Search, State, question
+from unpooled.models.open_mixture.phases import Done, Search, State, question, result
+from unpooled.models.open_mixture.realignment import realign_sites
 from unpooled.models.open_mixture.results import OpenResult
-from unpooled.models.open_mixture.site_offsets import find_offsets, say_offsets
+from unpooled.models.open_mixture.several_gaussians import as_clusters
+from unpooled.models.open_mixture.site_offsets import find_offsets
 from unpooled.models.open_mixture.units import Units, find_units, multiplied, packed_products, units_option
 
 
@@ -76,7 +80,7 @@ class OpenMixture(OpenResult, Estimator):
         Whether each client's rows may have an offset and a scale of their own per column, as another instrument gives them. They are
         removed if the evidence for them is clear, and a warning names the columns; they stay at the clients. Not with
         ``structure="topics"``, and not with mixed columns.
-    max_iter : int, default=34
+    max_iter : int, default=68
         Largest number of rounds. The default is enough for every sequence of phases.
     random_state : int, RandomState instance or None, default=None
         Seed of all random draws.
@@ -185,42 +189,69 @@ class OpenMixture(OpenResult, Estimator):
         if given is not None:
             return mixed_columns.begin(fed, given, self._names(fed), self._shapes()[-1], rng)
         units = find_units(fed, n_columns(fed), self._shapes())
-        uses_gaussians = self.structure != "topics"
-        uses_atoms = self.structure != "gaussians"
-        describe_all = describe.using(
-            max_local=self.max_local,
-            max_centres=MAX_ATOMS if uses_atoms else 0,
-            min_count=self._min_count(fed),
-            units=units.option,
-        )
-        descriptions = fed.gather(describe_all, None)
+        descriptions = self._local_clusters(fed, units)
         if all_rows_equal(descriptions.values()):
             raise BadData("all rows are the same: there is nothing to tell clusters apart by")
         offset_scale, log_scale = self._offsets(fed, descriptions, units)
         if offset_scale.any() or log_scale.any():
-            descriptions = fed.gather(describe_all, None)  # the same clusters without offsets
+            descriptions = self._local_clusters(fed, units)  # the same clusters without offsets
+        phase, paths, centres = self._search(descriptions, rng)
+        found = (offset_scale, log_scale, self._min_count(fed), units)
+        return State(phase, 0.0, paths, centres, {}, {}, {}, *found)
+
+    def _local_clusters(self, fed: Federation, units: Units) -> dict[str, Description]:
+        """What clients describe, without their offsets if they have some."""
+        ask = describe.using(
+            max_local=self.max_local,
+            max_centres=0 if self.structure == "gaussians" else MAX_ATOMS,
+            min_count=self._min_count(fed),
+            units=units.option,
+        )
+        return fed.gather(ask, None)
+
+    def _search(
+        self, descriptions: Mapping[str, Description], rng: np.random.Generator
+    ) -> tuple[Search, tuple[MergePath, ...], Centres | None]:
+        """The first candidates, and what further ones are made from."""
         candidates: list[Candidate] = []
-        paths, centres = [], None
-        if uses_gaussians:
+        paths: list[MergePath] = []
+        centres = None
+        if self.structure != "topics":
             components = local_components(descriptions)
             paths = [merge_path(components, shape) for shape in self._shapes()]
             for path in paths:
                 candidates += candidates_on_path(path, initial_sizes(path.merges.best()))
-        if uses_atoms:
+        if self.structure != "gaussians":
             centres = local_centres(descriptions)
             candidates.append(initial_atoms(centres, rng)._replace(validated=self.structure == "auto"))
-        found = (offset_scale, log_scale, self._min_count(fed), units)
-        return State(Search(tuple(candidates)), 0.0, tuple(paths), centres, {}, {}, {}, *found)
+        return Search(tuple(candidates)), tuple(paths), centres
+
+    def _second_search(self, fed: Federation, state: State) -> State:
+        """Where sites have offsets, align them to the clusters that were found, and search anew."""
+        final = as_clusters(result(state.phase))
+        if state.is_realigned or not state.offset_scale.any() or len(final.proposal.topics) < 2:
+            return state
+        scale = realign_sites(fed, final, state.rows, state.offset_scale, state.units.option)
+        phase, paths, centres = self._search(self._local_clusters(fed, state.units), fed.journal.rng)
+        return state._replace(
+            phase=phase,
+            paths=paths,
+            centres=centres,
+            evaluated={},
+            groupings={},
+            scores={},
+            offset_scale=scale if scale.any() else state.offset_scale,
+            is_realigned=True,
+        )
 
     def _offsets(
         self, fed: Federation, descriptions: Mapping[str, Description], units: Units
     ) -> tuple[np.ndarray, np.ndarray]:  # (d,), (d,)
-        """Find the clients' offsets and scales, if they have some, and say so; returns their standard deviations."""
+        """Find the clients' offsets and scales, if they have some; returns their standard deviations."""
         none = np.zeros(next(iter(descriptions.values())).centre.shape[1])
         if not self.site_offsets or self.structure == "topics" or len(fed.names) < 2:
             return none, none
         found = find_offsets(fed, descriptions, units.option)
-        say_offsets(found, fed.columns)
         return found.scale, found.log_scale
 
     def step(self, fed: Federation, state: State | MixedState) -> tuple[State | MixedState, Info]:
@@ -243,7 +274,8 @@ class OpenMixture(OpenResult, Estimator):
             "n_components": leader.size,
             "bic": leader.bic + 2 * state.units.log_volume,
         }
-        return state.phase.next(state, fed), info
+        state = state.phase.next(state, fed)
+        return self._second_search(fed, state) if isinstance(state.phase, Done) else state, info
 
     def done(self, state: State | MixedState, history: list[Info]) -> bool:
         """Whether the last phase is reached."""

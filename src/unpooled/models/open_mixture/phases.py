@@ -85,6 +85,9 @@ class State(NamedTuple):
     log_scale: np.ndarray  # (d,) standard deviation of the logarithms of the clients' scales
     min_count: float  # no count of fewer rows leaves a client
     units: Units  # of the columns
+    is_realigned: bool = (
+        False  # whether this is the second search, after sites were aligned to the clusters of the first
+    )
 
 
 # ---- phase 1 ----

@@ -20,6 +20,7 @@ from unpooled.models.open_mixture.mixed_questions import mixed_holdings
 from unpooled.models.open_mixture.phases import State, result
 from unpooled.models.open_mixture.questions import FACTOR, OFFSET, Holdings, holdings, state_key
 from unpooled.models.open_mixture.several_gaussians import as_clusters
+from unpooled.models.open_mixture.site_offsets import say_offsets
 from unpooled.models.open_mixture.units import multiplied, packed_products, units_option
 
 
@@ -52,6 +53,7 @@ class OpenResult(OpenFace):
         self.site_log_scale_ = state.log_scale
         self.kinds_ = self.n_levels_ = None
         self._set_clients(fed, final, self._min_count(fed))
+        say_offsets(state.offset_scale, state.log_scale, fed.columns)
 
     def _finish_mixed(self, fed: Federation, state: MixedState) -> None:
         """The same attributes where columns are mixed."""

@@ -117,7 +117,7 @@ def find_offsets(
     if log_scale.any() and scales_show_clusters(fed, scaled.id):
         log_scale = np.zeros_like(log_scale)
     final = scaled if log_scale.any() else moved
-    scale = _at_least(MIN_OFFSET, np.sqrt(final.variance / _within(final.candidate)))
+    scale = offset_scale(final)
     is_clear = gain[0, 2 if log_scale.any() else 1] > CLEAR_NATS
     kept = bool(is_clear and (scale.any() or log_scale.any()))
     fed.tell(keep_offsets.using(id=final.id if kept else "", scaled=bool(log_scale.any())), centre)
@@ -135,6 +135,11 @@ def _gains(
     return np.minimum(*(after[None] - after[:, None] for after in (by_all_rows, by_rows_held_out)))
 
 
+def offset_scale(start: Start) -> np.ndarray:  # (d,)
+    """Standard deviations of the offsets over those within clusters, 0 where they are small."""
+    return _at_least(MIN_OFFSET, np.sqrt(start.variance / within_clusters(start.candidate)))
+
+
 def _at_least(least: float, spread: np.ndarray) -> np.ndarray:
     """Standard deviations, 0 where they are smaller than the least."""
     return np.where(spread >= least, spread, 0.0)
@@ -145,7 +150,7 @@ def _pass(fed: Federation, starts: list[Start], centre: np.ndarray, units: Seque
     shape = starts[0].candidate.shape
     ask = align.using(ids=[s.id for s in starts], parents=[s.parent for s in starts], shape=shape, units=units)
     for _ in range(ALIGN_ROUNDS):
-        starts = [_updated(s, a) for s, a in zip(starts, fed.sum(ask, _references(starts, centre)))]
+        starts = [updated_start(s, a) for s, a in zip(starts, fed.sum(ask, _references(starts, centre)))]
     return starts
 
 
@@ -267,7 +272,7 @@ def _varies(descriptions: Mapping[str, Description]) -> np.ndarray:  # (d,)
 def _starts(name: str, candidates: Sequence[Candidate], offset: float) -> list[Start]:
     """Starts from candidates, with offsets of this size."""
     return [
-        Start(f"{name}-{i}", c, offset**2 * _within(c), np.zeros(c.proposal.params.means.shape[1]))
+        Start(f"{name}-{i}", c, offset**2 * within_clusters(c), np.zeros(c.proposal.params.means.shape[1]))
         for i, c in enumerate(candidates)
     ]
 
@@ -304,7 +309,7 @@ def _with_own_weights(c: Candidate) -> Candidate:
     return c._replace(structure=GAUSSIANS, proposal=c.proposal._replace(topics=np.zeros((0, c.size))))
 
 
-def _within(c: Candidate) -> np.ndarray:
+def within_clusters(c: Candidate) -> np.ndarray:
     """(d,) variances within clusters."""
     return np.diag(gaussian.unpack_triangle(pooled_covariance(c)))
 
@@ -312,7 +317,7 @@ def _within(c: Candidate) -> np.ndarray:
 # ---- one round ----
 
 
-def _updated(start: Start, answer: Aligned) -> Start:
+def updated_start(start: Start, answer: Aligned) -> Start:
     """The reference scored at the parameters that were sent, after an M-step, and the new variances of offsets and scales."""
     n_variances = np.count_nonzero(start.variance) + np.count_nonzero(start.log_variance)
     clients = max(float(answer.clients), 1.0)
@@ -320,7 +325,7 @@ def _updated(start: Start, answer: Aligned) -> Start:
     bic = -2 * float(answer.stats.loglik) + penalty + float(answer.penalty)
     c = start.candidate._replace(proposal=gaussian_m_step(start.candidate, answer.stats), bic=bic)
     c = c.in_common() if c.structure == SHARED else c
-    within = _within(c)
+    within = within_clusters(c)
     variance = np.clip(to_numpy(answer.squares) / clients, 1e-6 * within, MAX_OFFSET**2 * within)
     log_variance = np.clip(to_numpy(answer.log_squares) / clients, 1e-6, MAX_LOG_SCALE**2)
     return start._replace(
@@ -334,16 +339,16 @@ def _updated(start: Start, answer: Aligned) -> Start:
 # ---- what is said ----
 
 
-def say_offsets(found: SiteOffsets, columns: Sequence[Any] | None) -> None:
+def say_offsets(scale: np.ndarray, log_scale: np.ndarray, columns: Sequence[Any] | None) -> None:
     """Warn that clients differ as instruments do, and in which columns."""
-    if not found.scale.any() and not found.log_scale.any():
+    if not scale.any() and not log_scale.any():
         return
     said = []
-    if found.scale.any():
-        said.append(f"offsets of up to {found.scale.max():.2g} standard deviations within clusters")
-    if found.log_scale.any():
-        said.append(f"scales that differ by up to {np.expm1(found.log_scale.max()):.0%}")
-    moved = _names(np.maximum(found.scale, found.log_scale), columns)
+    if scale.any():
+        said.append(f"offsets of up to {scale.max():.2g} standard deviations within clusters")
+    if log_scale.any():
+        said.append(f"scales that differ by up to {np.expm1(log_scale.max()):.0%}")
+    moved = _names(np.maximum(scale, log_scale), columns)
     warnings.warn(
         f"sites differ as instruments do, in columns {moved}: {' and '.join(said)} are removed; use site_offsets=False to keep them",
         DataWarning,

@@ -86,7 +86,7 @@ def align(
         for _ in range(ALIGN_STEPS if reference.has_offsets else 1):
             stats, _, shares = local_em(reference.proposal, _aligned(reference, x, move), w, shape, shares)
             if reference.has_offsets:
-                move, spread, penalty = _new_move(reference, stats, move, shape)
+                move, spread, penalty = new_move(reference, stats, move, shape)
         stats, _, shares = local_em(reference.proposal, _aligned(reference, x, move), w, shape, shares)
         client.state[f"align-{id}"] = (shares, tuple(move))
         stretched = (w * (~np.isnan(x) * move.log_scale[..., None, :]).sum(-1)).sum(-1)  # density per unit of x
@@ -133,7 +133,7 @@ def _held_out(reference: Reference, x: Array, weights: Array, move: Move, out: A
     for _ in range(CHECK_STEPS):
         stats, _, shares = local_em(reference.proposal, _aligned(reference, x, move), w, shape, shares)
         if reference.has_offsets:
-            move = _new_move(reference, stats, move, shape)[0]
+            move = new_move(reference, stats, move, shape)[0]
     z = _aligned(reference, x, move)
     own, _ = row_logliks(reference.proposal, z, w_out, shape, shares, stats.rows)
     stretched = (~np.isnan(x) * move.log_scale[..., None, :]).sum(-1)
@@ -178,7 +178,7 @@ def _likely_offset(reference: Reference, mean: Array) -> Array:
     return mean @ np.linalg.solve(variance + between, variance)
 
 
-def _new_move(reference: Reference, stats: Stats, move: Move, shape: str) -> tuple[Move, Move, Array]:
+def new_move(reference: Reference, stats: Stats, move: Move, shape: str) -> tuple[Move, Move, Array]:
     """(a Newton step to the most probable offset and scale given responsibilities, their posterior variances, their penalty)."""
     precisions = np.linalg.inv(gaussian.full_covs(reference.proposal.params, shape))
     variance = reference.variance
