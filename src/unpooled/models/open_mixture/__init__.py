@@ -41,8 +41,8 @@ Reading order
 2. `phases`: the phases of a fit, in order, and what each one passes to the next.
 3. `candidates`: a candidate model, its M-step and its BIC; `covariances`: how covariances are shrunk.
 4. `descriptions` and `questions`: what clients are asked; `client_weights`: the clients' own mixing weights.
-5. `site_offsets` and `site_questions`: offsets and scales of sites, found before the rounds; `scale_direction`: which scales are clusters;
-   `realignment`: offsets that are estimated again once clusters are found.
+5. `site_offsets`, `site_references` and `site_questions`: offsets and scales of sites, found before the rounds; `scale_direction`: which
+   scales are clusters; `realignment`: offsets that are estimated again once clusters are found.
    `initial`: the first candidates, from what clients described; `merging` and `agglomeration`: which local components are one.
 6. `grouping`, `directions`, `topics`: which Gaussians the same clients hold, and how many groups there are.
 7. `shared_weights`: the fit where clients do not differ; `several_gaussians`: which Gaussians are clusters.

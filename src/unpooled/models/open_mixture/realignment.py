@@ -32,8 +32,9 @@ from unpooled.models.open_mixture.constants import (
     TINY,
 )
 from unpooled.models.open_mixture.questions import FACTOR, OFFSET, aligned_rows, scaled_rows, state_key
-from unpooled.models.open_mixture.site_offsets import Start, offset_scale, updated_start, within_clusters
+from unpooled.models.open_mixture.site_offsets import offset_scale, updated_start
 from unpooled.models.open_mixture.site_questions import Aligned, Move, Reference, new_move
+from unpooled.models.open_mixture.site_references import Start, within_clusters
 
 PROBABILITIES = "clusters"  # where a client keeps its rows' probabilities of the clusters
 REALIGNED = "realigned"  # where it keeps the offset that is being estimated, less `_middle`
