@@ -10,8 +10,17 @@ from sklearn.metrics import adjusted_rand_score
 import unpooled as up
 from unpooled.models.open_mixture.candidates import GAUSSIANS, gaussian_candidate
 from unpooled.models.open_mixture.questions import FACTOR, OFFSET
-from unpooled.models.open_mixture.realignment import PROBABILITIES, REALIGNED, one_gaussian_each, realign_sites
+from unpooled.models.open_mixture.realignment import (
+    PROBABILITIES,
+    REALIGNED,
+    assign_rows,
+    keep_realigned,
+    one_gaussian_each,
+    realign,
+    realign_sites,
+)
 from unpooled.models.open_mixture.several_gaussians import as_clusters
+from unpooled.models.open_mixture.site_questions import Reference
 
 CENTRES = np.array([[-4.0, 0.0, 0.0], [4.0, 1.0, 0.0]])
 TRUTH = 0.4 * np.random.default_rng(1).normal(size=(8, 3))
@@ -75,6 +84,22 @@ def test_rows_with_gaps_are_realigned_too():
     assert np.abs((found - found.mean(0)) - (TRUTH - TRUTH.mean(0))).max() < 0.35
 
 
+def test_a_client_that_was_not_told_of_the_clusters_keeps_its_offset():
+    own = np.array([0.3, -0.2, 0.1])
+    fed = up.federate(moved(), mode="one by one")
+    for client in fed.here():
+        client.state = {OFFSET: own}
+    final = clusters()
+    fed.tell(assign_rows.using(shape="full", id=final.state_id, common_weights=False), final.proposal)
+    del fed.here()[0].state[PROBABILITIES]
+    one_each = one_gaussian_each(final, 1200.0)
+    reference = Reference(one_each.proposal, np.full(3, 0.1), np.zeros(3), np.zeros(3))
+    assert float(fed.sum(realign.using(shape="full"), reference).clients) == len(NAMES) - 1
+    fed.tell(keep_realigned, np.zeros(3))
+    changed = [not np.array_equal(client.state[OFFSET], own) for client in fed.here()]
+    assert changed == [False] + [True] * (len(NAMES) - 1)
+
+
 def test_a_cluster_of_several_gaussians_has_their_mean_and_covariance():
     rng = np.random.default_rng(0)
     means = rng.normal(size=(3, 2))
@@ -95,7 +120,11 @@ def test_the_search_starts_anew_where_sites_have_offsets():
     data = {name: 2.5 * y[name][:, None] + rng.normal(size=(60, 5)) + 0.5 * rng.normal(size=5) for name in NAMES}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model = up.OpenMixture(random_state=0).fit(data)
+        model, other = (
+            up.OpenMixture(random_state=0).fit(up.federate(data, mode=m)) for m in ("stacked", "one by one")
+        )
+    assert_allclose(model.means_, other.means_, atol=1e-8)
+    assert all(np.array_equal(model.labels_[name], other.labels_[name]) for name in NAMES)
     phases = [line["phase"] for line in model.history_]
     first_end = len(phases) - phases[::-1].index("search") - 1
     assert phases.count("search") == 2 * 12

@@ -120,7 +120,8 @@ def realign(reference: Reference, client: Client, *, shape: str, units: Sequence
     if reference.has_offsets:
         move, spread, penalty = new_move(reference, stats, move, shape)
         stats = _stats_of_clusters(reference, x - move.offset[..., None, :], w, r, shape)
-    client.state = {**client.state, REALIGNED: move.offset}
+    if PROBABILITIES in client.state:
+        client.state = {**client.state, REALIGNED: move.offset}
     here = (stats.rows > 0) * 1.0
     return Aligned(stats, here, here[..., None] * (move.offset**2 + spread.offset), nothing, here * penalty)
 
