@@ -8,7 +8,8 @@ Dirichlet 0.3). Every client's rows are moved by a random offset of 0, 0.25 or 0
 one line per table, seed and split, are the adjusted Rand index over all rows, the number of clusters, the certainty of the true number,
 for identical clients the index of a pooled mixture with K by BIC, and where offsets were found though there are none, the index of the
 fit with `site_offsets=False` (where none are found it is the same fit). Lines that the file has already are not computed again.
-`--few-clients` asks for 4 and for 10 clients on drawn tables without offsets instead, `--unmoved` for other tables without offsets.
+`--few-clients` asks for 4 and for 10 clients on drawn tables without offsets instead, `--unmoved` for other tables without offsets,
+`--development` for the tables of `_correlated_tables`, on which settings were chosen.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from time import perf_counter
 from typing import Any, NamedTuple
 
 import numpy as np
+from _correlated_tables import DEVELOPMENT
 from sklearn.datasets import load_iris, load_wine
 from sklearn.metrics import adjusted_rand_score
 from sklearn.mixture import GaussianMixture
@@ -137,7 +139,7 @@ def measured(task: Task) -> dict[str, Any]:
     """The fits of one table, seed and split, with each of the offsets."""
     warnings.simplefilter("ignore")
     rng = np.random.default_rng([task.seed, task.skewed])
-    x, y = sample({**TABLES, **DRAWN, **UNMOVED}[task.table], rng)
+    x, y = sample({**TABLES, **DRAWN, **UNMOVED, **DEVELOPMENT}[task.table], rng)
     by, scale = split(y, task.skewed, rng, task.n_clients), within(x, y)
     unit = rng.normal(size=(task.n_clients, x.shape[1])) * scale
     fits = {str(offset): fit(x + offset * unit[by], y, by, task.seed)._asdict() for offset in task.offsets}
@@ -206,6 +208,7 @@ def main() -> None:
     parser.add_argument("--tables", nargs="*", default=list(TABLES), choices=list(TABLES))
     parser.add_argument("--few-clients", action="store_true", help="4 and 10 clients on drawn tables, without offsets")
     parser.add_argument("--unmoved", action="store_true", help="other tables, without offsets")
+    parser.add_argument("--development", action="store_true", help="tables that settings were chosen on")
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--out", type=Path, default=Path("offsets.jsonl"))
     parser.add_argument("--summary", action="store_true", help="print what the file has")
@@ -225,6 +228,8 @@ def tasks(given: argparse.Namespace) -> Iterable[Task]:
         return (Task(t, s, k, n, (0.0,)) for t in DRAWN for s in seeds for k in (False, True) for n in (4, 10))
     if given.unmoved:
         return (Task(t, s, k, N_CLIENTS, (0.0,)) for t in UNMOVED for s in seeds for k in (False, True))
+    if given.development:
+        return (Task(t, s, k, N_CLIENTS, OFFSETS) for t in DEVELOPMENT for s in seeds for k in (False, True))
     here = [n for n in given.tables if "UNPOOLED_DATA" in os.environ or n in ("iris", "wine") or " " in n]
     return (Task(t, s, k, N_CLIENTS, OFFSETS) for s in seeds for t in here for k in (False, True))
 
