@@ -34,6 +34,7 @@ from unpooled.models.regression import (
     Design,
     Scaling,
     check_clients,
+    check_group_name,
     check_targets,
     compress_heavy,
     find_groups,
@@ -228,6 +229,7 @@ class FedBNR(KernelRegression):
         """Refuse parameters that do not exist or do not go together."""
         check_targets(fed)
         check_parameters(self)
+        check_group_name(fed, self.group_by)
         check_clients(self.recalibrate, fed)
 
     # ---- rounds ----

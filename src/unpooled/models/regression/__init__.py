@@ -23,7 +23,7 @@ The formulas are in `unpooled.maths`: `bayes_linear` (posterior), `predictive` (
 
 from unpooled.models.regression.bayesian_regression import BayesianRegression
 from unpooled.models.regression.design import Design, group_of, put_on_grid, statistics, sum_statistics
-from unpooled.models.regression.group_effects import check_group_by, find_groups, members
+from unpooled.models.regression.group_effects import check_group_by, check_group_name, find_groups, members
 from unpooled.models.regression.heavy_tails import BINS, MAX_THINNING, MIDDLES
 from unpooled.models.regression.last_layer import LastLayer
 from unpooled.models.regression.scaling import (
@@ -47,6 +47,7 @@ __all__ = [
     "Scaling",
     "check_clients",
     "check_group_by",
+    "check_group_name",
     "check_targets",
     "compress_heavy",
     "find_groups",

@@ -22,7 +22,7 @@ from unpooled.maths import bayes_linear, predictive
 from unpooled.maths.bayes_linear import Axes, Posterior, Stats
 from unpooled.maths.feature_maps import Kernel
 from unpooled.models.regression.design import Design, statistics
-from unpooled.models.regression.group_effects import check_group_by, find_groups
+from unpooled.models.regression.group_effects import check_group_by, check_group_name, find_groups
 from unpooled.models.regression.last_layer import LastLayer
 from unpooled.models.regression.scaling import check_targets, check_varies, standardise
 from unpooled.models.regression.unseen_clients import check_clients
@@ -141,6 +141,7 @@ class BayesianRegression(LastLayer):
         for name in ("noise", "prior") if self.noise is not None else ():
             above(name, getattr(self, name), 0)
         check_group_by(self.group_by)
+        check_group_name(fed, self.group_by)
         flag("fit_intercept", self.fit_intercept)
         flag("standardize", self.standardize)
         one_of("missing", self.missing, ("impute", "refuse"))

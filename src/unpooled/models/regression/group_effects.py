@@ -53,6 +53,12 @@ def check_group_by(group_by: Any) -> None:
         at_least("group_by", group_by, 0)
 
 
+def check_group_name(fed: Federation, group_by: Any) -> None:
+    """Refuse the name of no column before any round, where clients are in this process."""
+    if isinstance(group_by, str) and fed.here():
+        _index_of(fed, group_by)
+
+
 def find_groups(fed: Federation, group_by: str | int | None, n_features: int) -> Groups | None:
     """The values of column `group_by` that are frequent enough to have an offset; None if there are none. One SUM."""
     if group_by is None:
